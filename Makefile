@@ -1,0 +1,70 @@
+# The commands of this repository; `make` alone lists them.
+# They need make and a Python, nothing else. uv is used when it is there, because it is quicker.
+
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := infra/requirements.lock
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+
+setup: $(INSTALLED) ## create .venv with the locked requirements; instant when it is up to date
+	@:
+
+run: setup ## set up, then show the whole story on simulated data (ew demo)
+	@$(BIN)/ew demo
+
+test: setup ## set up, then run all tests
+	$(BIN)/pytest -n 2 --dist loadfile
+
+lint: setup ## set up, then check style (ruff) and types (mypy)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lock: ## resolve the requirements of pyproject.toml again (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --no-emit-index-url --generate-hashes --no-header --no-annotate -o $(LOCK)
+
+clean: ## remove caches and build output; .venv and .ew stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# The stamp is older than pyproject.toml or the lock exactly when something has to be installed.
+$(INSTALLED): pyproject.toml $(LOCK) | $(BIN)/python
+	@set -e; \
+	if uv --version >/dev/null 2>&1; then \
+	  install="uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	  echo "Installing with pip, which takes a few minutes the first time."; \
+	  $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
+	  install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; \
+	$$install --require-hashes -r $(LOCK); \
+	$$install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# A virtual environment of the first Python that is new enough; one that exists is kept.
+$(BIN)/python:
+	@set -e; \
+	for python in "$(PYTHON)" python3.13 python3.12 python3.11 python3.14 none; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then break; fi; \
+	done; \
+	if [ "$$python" = none ]; then \
+	  echo "No Python 3.11 or newer: $(PYTHON) is $$("$(PYTHON)" --version 2>&1 || true)." >&2; \
+	  echo "Next: install one, then: make setup PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	if uv --version >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing --python "$$(command -v "$$python")" $(VENV); \
+	elif ! "$$python" -m venv $(VENV); then \
+	  rm -rf $(VENV); \
+	  echo "Next: install the venv module of $$python (on Debian: apt install python3-venv) or uv." >&2; \
+	  exit 1; \
+	fi

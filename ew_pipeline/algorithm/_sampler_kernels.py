@@ -1,0 +1,264 @@
+"""Compiled steps of the Hamiltonian sampler around the gradient pass.
+
+Coordinates: log U, log V, and t = (logit of log s0 between its bounds, logit alpha, logit p_A / 0.4).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ew_pipeline.algorithm._gradient_kernels import GAMMA, ZERO
+from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm._variational_kernels import digamma
+from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
+
+LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
+RATE_CAP = 0.4
+T_LIMIT = 12.0
+
+
+@njit
+def theta_of(t: Float, family: int) -> tuple[float, float, float]:
+    """(s0, alpha, p_A) from the unconstrained coordinates."""
+    g = 1.0 / (1.0 + math.exp(-t[0]))
+    s0 = math.exp(LOG_SIZE_LOW + (LOG_SIZE_HIGH - LOG_SIZE_LOW) * g)
+    alpha = 0.0 if family == ZERO else 1.0 / (1.0 + math.exp(-t[1]))
+    return s0, alpha, RATE_CAP / (1.0 + math.exp(-t[2]))
+
+
+@njit
+def theta_prior(t: Float, slope: Float) -> float:
+    """log prior of t with Jacobians, and its gradient into ``slope``.
+
+    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4).
+    """
+    g = 1.0 / (1.0 + math.exp(-t[0]))
+    alpha = 1.0 / (1.0 + math.exp(-t[1]))
+    share = 1.0 / (1.0 + math.exp(-t[2]))
+    slope[0] = 1.0 - 2.0 * g
+    slope[1] = (1.0 - alpha) - 1.5 * alpha
+    slope[2] = (1.0 - 2.0 * share) - 8.0 * RATE_CAP * share * (1.0 - share)
+    return (
+        math.log(g * (1.0 - g))
+        + math.log(alpha)
+        + 1.5 * math.log(1.0 - alpha)
+        + math.log(share * (1.0 - share))
+        - 8.0 * RATE_CAP * share
+    )
+
+
+@njit
+def tables(
+    kinds: Float,
+    s0: float,
+    alpha: float,
+    rate: float,
+    s: float,
+    family: int,
+    healthy: Float,
+    anomalous: Float,
+    log_odds: Float32,
+    slope: Float32,
+) -> None:
+    """Everything that depends on the count alone, over the distinct counts.
+
+    healthy: log Gamma(x + s0) - log Gamma(s0) - x log s0, so that the healthy log-density is
+    healthy + x log mu - (x + s0) log(1 + mu / s0) - log x!; anomalous likewise; log_odds: their
+    difference plus log p / (1 - p); slope: d/ds0 of the healthy one plus 1.
+    """
+    prior = math.log(rate / (1.0 - rate))
+    for k in range(kinds.size):
+        x = kinds[k]
+        healthy[k] = math.lgamma(x + s0) - math.lgamma(s0) - x * math.log(s0)
+        slope[k] = digamma(x + s0) - digamma(s0) + 1.0
+        if family == GAMMA:
+            anomalous[k] = math.lgamma(x + s) - math.lgamma(s) - x * math.log(s) + x * math.log(alpha)
+        elif family == ZERO:
+            anomalous[k] = 0.0 if x == 0.0 else -1e4
+        else:
+            anomalous[k] = x * math.log(alpha)
+        log_odds[k] = anomalous[k] - healthy[k] + prior
+
+
+@njit
+def densities(
+    indptr: Int64,
+    cols: Int32,
+    kind: Int32,
+    kinds: Float,
+    level: Float,
+    log_factorial: Float,
+    left: Float,
+    right: Float,
+    healthy: Float,
+    anomalous: Float,
+    s0: float,
+    alpha: float,
+    rate: float,
+    s: float,
+    family: int,
+    out_means: Float,
+    out_healthy: Float,
+    out_density: Float,
+) -> float:
+    """Exact log p(x | mu, theta) per entry with mu and f; returns the sum."""
+    rank = left.shape[1]
+    prior = math.log(rate / (1.0 - rate))
+    log_normal = math.log(1.0 - rate)
+    total = 0.0
+    for i in range(left.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            mu = 0.0
+            for k in range(rank):
+                mu += left[i, k] * right[cols[p], k]
+            mu = mu * level[p] + 1e-300
+            q = kind[p]
+            x = kinds[q]
+            log_healthy = healthy[q] - (x + s0) * math.log1p(mu / s0)
+            if family == GAMMA:
+                log_anomalous = anomalous[q] - (x + s) * math.log1p(alpha * mu / s)
+            else:
+                log_anomalous = anomalous[q] - alpha * mu
+            odds = math.exp(min(log_anomalous - log_healthy + prior, 600.0))
+            density = log_healthy + log_normal + math.log1p(odds) + x * math.log(mu) - log_factorial[p]
+            out_means[p] = mu
+            out_healthy[p] = 1.0 / (1.0 + odds)
+            out_density[p] = density
+            total += density
+    return total
+
+
+@njit
+def metric(
+    indptr: Int64,
+    others: Int32,
+    entry: Int64,
+    weight: Float,
+    means: Float,
+    level: Float,
+    own: Float,
+    other: Float,
+    prior_shape: float,
+    out: Float,
+) -> None:
+    """Cholesky factors C_i of the inverse information on each row's log factors, into out[n, r, r].
+
+    Information: sum_j weight p p' + a I with p_k the k-th factor's share of mu; ``weight`` is the
+    information of one count on log mu.
+    """
+    n, rank = own.shape
+    information = np.empty((rank, rank))
+    share = np.empty(rank)
+    for i in range(n):
+        for a in range(rank):
+            for b in range(rank):
+                information[a, b] = prior_shape if a == b else 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            e = entry[p]
+            scale = level[e] / means[e]
+            for a in range(rank):
+                share[a] = own[i, a] * other[others[p], a] * scale
+            for a in range(rank):
+                scaled = weight[e] * share[a]
+                for b in range(a + 1):
+                    information[a, b] += scaled * share[b]
+        for a in range(rank):
+            for b in range(a):
+                information[b, a] = information[a, b]
+        out[i] = np.linalg.cholesky(np.linalg.inv(information))
+
+
+@njit
+def kick(
+    momentum: Float,
+    factors: Float,
+    pull: Float32,
+    chol: Float,
+    prior_shape: float,
+    prior_rate: float,
+    step: float,
+) -> float:
+    """Momentum update p += step C' d/d(log factors); returns the sum of that gradient."""
+    n, rank = factors.shape
+    slope = np.empty(rank)
+    total = 0.0
+    for i in range(n):
+        for k in range(rank):
+            slope[k] = factors[i, k] * (pull[i, k] - prior_rate) + prior_shape
+            total += slope[k]
+        for k in range(rank):
+            z = 0.0
+            for q in range(k, rank):
+                z += chol[i, q, k] * slope[q]
+            momentum[i, k] += step * z
+    return total
+
+
+@njit
+def drift(
+    logs: Float,
+    factors: Float,
+    single: Float32,
+    momentum: Float,
+    chol: Float,
+    step: float,
+    shift: float,
+) -> None:
+    """Position update log factors += step C p + shift; also refreshes exp and its f32 copy."""
+    n, rank = logs.shape
+    for i in range(n):
+        for k in range(rank):
+            z = 0.0
+            for q in range(k + 1):
+                z += chol[i, k, q] * momentum[i, q]
+            logs[i, k] += step * z + shift
+            factors[i, k] = math.exp(min(max(logs[i, k], -60.0), 40.0))
+            single[i, k] = factors[i, k]
+
+
+@njit
+def sample_prior_shape(
+    uniform: float,
+    grid: Float,
+    n: int,
+    m: int,
+    sum_logs: float,
+    sum_right: float,
+    prior_rate: float,
+) -> float:
+    """Draw the common prior shape a on a grid, given U ~ Gamma(a, b), V ~ Gamma(a, a)."""
+    values = np.empty(grid.size)
+    for g in range(grid.size):
+        a = grid[g]
+        values[g] = (
+            n * (a * math.log(prior_rate) - math.lgamma(a))
+            + m * (a * math.log(a) - math.lgamma(a))
+            + (a - 1.0) * sum_logs
+            - a * sum_right
+        )
+    values = np.exp(values - values.max())
+    u = uniform * values.sum()
+    for g in range(grid.size):
+        u -= values[g]
+        if u <= 0.0:
+            return float(grid[g])
+    return float(grid[grid.size - 1])
+
+
+@njit
+def accumulate(
+    healthy: Float,
+    means: Float,
+    density: Float,
+    reference: Float,
+    sum_healthy: Float,
+    sum_means: Float,
+    sum_inverse: Float,
+) -> None:
+    """Add one draw: f, mu and 1 / p(x) relative to exp(-reference)."""
+    for e in range(healthy.size):
+        sum_healthy[e] += healthy[e]
+        sum_means[e] += means[e]
+        sum_inverse[e] += math.exp(min(reference[e] - density[e], 300.0))

@@ -1,0 +1,401 @@
+"""The thorough tier: Hamiltonian sampling of the Gamma-Poisson factorisation with anomalies.
+
+The model is that of variational.py, with priors U ~ Gamma(a, b), V ~ Gamma(a, a), p(b) ~ 1/b, a on
+a grid of 0.3-12, log s0 uniform on [log 0.5, log 2000], p(alpha) ~ (1 - alpha)^0.5 and
+p(p_A) ~ exp(-8 p_A) on (0, 0.4). Anomaly states, exposures and the split of counts over factors are
+integrated out in closed form, which leaves a smooth density in (log U, log V, theta); a, b are
+drawn from their conditionals between trajectories. Averaging f over the draws replaces the plug-in
+of Step 3 (Eq. plug-in-f) by the posterior mean of P(healthy | x).
+
+Two choices make a few dozen trajectories enough:
+- the metric of each row (column) is the r x r information on its log factors, so that trajectories
+  are short in the directions that matter for M; the remaining slow directions are rotations of the
+  factors, which leave M alone;
+- M is moved as Mtilde / e(theta), e(theta) = 1 - p_A (1 - g(alpha)) (section 3.3): the mean of X is
+  what data pin down, so theta can move without dragging thousands of factors behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm.types import Float, Int32
+from ew_pipeline.algorithm.variational import GammaExposure, Observations, VariationalFit
+
+SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
+TARGET_ACCEPTANCE = 0.75
+THETA_SCALES = np.array([0.5, 0.2, 0.2])
+
+
+@dataclass(frozen=True)
+class SamplerBudget:
+    """How long each chain runs: trajectories to warm up and to keep, and steps per trajectory."""
+
+    warm_up: int = 60
+    draws: int = 100
+    leapfrog: int = 7
+    kept: int = 16
+
+    @property
+    def passes(self) -> int:
+        """Gradient passes over the data per chain."""
+        return (self.warm_up + self.draws) * (self.leapfrog + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The draws of one chain, summed per entry; theta draws in full; ``kept`` thinned factors."""
+
+    healthy_probability: Float
+    means: Float
+    loo: Float
+    size_draws: Float
+    alpha_draws: Float
+    rate_draws: Float
+    log_density_draws: Float
+    kept_left: Float
+    kept_right: Float
+    acceptance: float
+    step: float
+
+
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """Counts coded by their distinct values."""
+
+    kinds: Float
+    kind: Int32
+
+    @classmethod
+    def of(cls, data: Observations) -> CountTable:
+        kinds, kind = np.unique(data.counts, return_inverse=True)
+        return cls(kinds, kind.astype(np.int32))
+
+
+class _State:
+    """Position of a chain with everything derived from it."""
+
+    def __init__(self, data: Observations, table: CountTable, family: GammaExposure, start: VariationalFit):
+        self.data, self.table = data, table
+        self.code = GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
+        self.s = family.s if self.code == GAMMA else 1.0
+        scale = float(start.right.mean())
+        self.logs = [
+            np.log(np.maximum(start.left * scale, 1e-8)),
+            np.log(np.maximum(start.right / scale, 1e-8)),
+        ]
+        rank = start.rank
+        n, m = data.sales.shape
+        width = padded(rank)
+        self.factors = [np.exp(self.logs[0]), np.exp(self.logs[1])]
+        self.single = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
+        self.pull = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
+        self.prior_shape = float(np.clip(np.mean(start.prior_shapes), 0.3, 12.0))
+        self.prior_rate = self.prior_shape / float(self.factors[0].mean())
+        self.t = _start_theta(start)
+        size = table.kinds.size
+        self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
+        self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
+        self.gradient = gradient_kernel(width)
+        self.counts32 = data.counts.astype(np.float32)
+        self.level32 = data.level.astype(np.float32)
+        self.longest_row = int(np.diff(data.sales.indptr).max())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recompute what follows from the logs and t."""
+        for side in (0, 1):
+            np.exp(self.logs[side], out=self.factors[side])
+            self.single[side][:, : self.factors[side].shape[1]] = self.factors[side]
+        self.refresh_theta()
+
+    def refresh_theta(self) -> None:
+        self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
+        kernels.tables(
+            self.table.kinds,
+            self.s0,
+            self.alpha,
+            self.rate,
+            self.s,
+            self.code,
+            self.healthy_table,
+            self.anomalous_table,
+            self.log_odds,
+            self.slope,
+        )
+
+    @property
+    def efficiency(self) -> float:
+        """e(theta): the share of healthy demand that is sold on average."""
+        return 1.0 - self.rate * (1.0 - self.alpha)
+
+    def densities(self, means: Float, healthy: Float, density: Float) -> float:
+        sales = self.data.sales
+        return kernels.densities(
+            sales.indptr,
+            sales.cols,
+            self.table.kind,
+            self.table.kinds,
+            self.data.level,
+            self.data.log_factorial,
+            self.factors[0],
+            self.factors[1],
+            self.healthy_table,
+            self.anomalous_table,
+            self.s0,
+            self.alpha,
+            self.rate,
+            self.s,
+            self.code,
+            means,
+            healthy,
+            density,
+        )
+
+    def log_prior(self, slope: Float) -> float:
+        a, b = self.prior_shape, self.prior_rate
+        return (
+            kernels.theta_prior(self.t, slope)
+            + a * float(self.logs[0].sum() + self.logs[1].sum())
+            - b * float(self.factors[0].sum())
+            - a * float(self.factors[1].sum())
+        )
+
+    def gradients(self) -> tuple[float, float, float]:
+        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A."""
+        sales = self.data.sales
+        d_size, d_alpha, anomalies = self.gradient(
+            sales.indptr,
+            sales.cols,
+            self.table.kind,
+            self.counts32,
+            self.level32,
+            self.single[0],
+            self.single[1],
+            self.log_odds,
+            self.slope,
+            self.s0,
+            self.alpha,
+            self.s,
+            self.code,
+            self.longest_row,
+            self.pull[0],
+            self.pull[1],
+        )
+        d_rate = anomalies / self.rate - (self.counts32.size - anomalies) / (1.0 - self.rate)
+        return d_size, d_alpha, d_rate
+
+    def resample_prior(self, rng: np.random.Generator) -> None:
+        """Draw b and a given U, V."""
+        left, right = self.factors
+        self.prior_rate = rng.standard_gamma(self.prior_shape * left.size) / float(left.sum())
+        self.prior_shape = kernels.sample_prior_shape(
+            rng.random(),
+            SHAPE_GRID,
+            left.size,
+            right.size,
+            float(self.logs[0].sum() + self.logs[1].sum()),
+            float(right.sum()),
+            self.prior_rate,
+        )
+
+    def metric(self, means: Float, healthy: Float) -> list[Float]:
+        data, sales = self.data, self.data.sales
+        anomalous = self.alpha * means
+        weight = healthy * means / (1.0 + means / self.s0) + (1.0 - healthy) * anomalous / (
+            1.0 + (anomalous / self.s if self.code == GAMMA else 0.0)
+        )
+        views = (
+            (sales.indptr, sales.cols, data.row_entry),
+            (data.col_indptr, data.col_rows, data.col_entry),
+        )
+        result = []
+        for side, view in enumerate(views):
+            own, other = self.factors[side], self.factors[1 - side]
+            out = np.empty((own.shape[0], own.shape[1], own.shape[1]))
+            kernels.metric(*view, weight, means, data.level, own, other, self.prior_shape, out)
+            result.append(out)
+        return result
+
+
+def _start_theta(start: VariationalFit) -> Float:
+    """Coordinates of the variational estimate, kept off the bounds so that the chain can leave."""
+    theta = start.parameters
+    low, high = kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH
+    size = min(max(1.0 / max(theta.inverse_size, 1e-4), 0.6), 200.0)
+    shares = np.array(
+        [(math.log(size) - low) / (high - low), theta.alpha, theta.anomaly_rate / kernels.RATE_CAP]
+    )
+    shares = np.clip(shares, 0.02, 0.98)
+    return np.asarray(np.log(shares / (1.0 - shares)))
+
+
+def run_chain(
+    data: Observations,
+    table: CountTable,
+    family: GammaExposure,
+    start: VariationalFit,
+    rng: np.random.Generator,
+    budget: SamplerBudget,
+) -> Chain:
+    """One chain at the rank of ``start``."""
+    state = _State(data, table, family, start)
+    size = data.counts.size
+    current = [np.empty(size) for _ in range(3)]  # mu, f, log density
+    trial = [np.empty(size) for _ in range(3)]
+    likelihood = state.densities(*current)
+    chol = state.metric(current[0], current[1])
+    scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
+    steps = _StepSize(0.15)
+    theta_spread = _Spread()
+    sums = [np.zeros(size) for _ in range(3)]
+    reference = np.zeros(size)
+    theta_draws = np.empty((budget.draws, 4))
+    n, m = data.sales.shape
+    kept_left = np.empty((budget.kept, n, start.rank))
+    kept_right = np.empty((budget.kept, m, start.rank))
+    acceptance = 0.0
+    for iteration in range(budget.warm_up + budget.draws):
+        warming = iteration < budget.warm_up
+        state.resample_prior(rng)
+        if iteration == budget.warm_up // 2:
+            chol = state.metric(current[0], current[1])
+        saved = (state.logs[0].copy(), state.logs[1].copy(), state.t.copy())
+        value, probability = _trajectory(
+            state, likelihood, chol, scales, steps.value(warming), budget.leapfrog, rng, trial
+        )
+        if rng.random() < probability:
+            likelihood = value
+            current, trial = trial, current
+        else:
+            state.logs[0][:], state.logs[1][:], state.t[:] = saved
+            state.refresh()
+        if warming:
+            steps.learn(probability)
+            if iteration >= 8:
+                theta_spread.add(state.t)
+                scales = np.where(scales > 0, theta_spread.scales(), 0.0)
+            continue
+        draw = iteration - budget.warm_up
+        if draw == 0:
+            reference[:] = current[2]
+        kernels.accumulate(current[1], current[0], current[2], reference, sums[0], sums[1], sums[2])
+        theta_draws[draw] = state.s0, state.alpha, state.rate, likelihood
+        slot = draw * budget.kept // budget.draws
+        kept_left[slot], kept_right[slot] = state.factors
+        acceptance += probability / budget.draws
+    return Chain(
+        healthy_probability=sums[0] / budget.draws,
+        means=sums[1] / budget.draws,
+        loo=reference - np.log(sums[2] / budget.draws),
+        size_draws=theta_draws[:, 0],
+        alpha_draws=theta_draws[:, 1],
+        rate_draws=theta_draws[:, 2],
+        log_density_draws=theta_draws[:, 3],
+        kept_left=kept_left,
+        kept_right=kept_right,
+        acceptance=acceptance,
+        step=steps.value(False),
+    )
+
+
+def _trajectory(
+    state: _State,
+    likelihood: float,
+    chol: list[Float],
+    scales: Float,
+    step: float,
+    leapfrog: int,
+    rng: np.random.Generator,
+    out: list[Float],
+) -> tuple[float, float]:
+    """One leapfrog trajectory; returns the new log-likelihood and the acceptance probability."""
+    momenta = [rng.standard_normal(state.logs[0].shape), rng.standard_normal(state.logs[1].shape)]
+    theta_momentum = rng.standard_normal(3)
+    step *= 0.8 + 0.4 * rng.random()
+    n_steps = max(1, round(leapfrog * (0.7 + 0.6 * rng.random())))
+    slope = np.empty(3)
+
+    def kinetic() -> float:
+        return 0.5 * float(
+            (momenta[0] ** 2).sum() + (momenta[1] ** 2).sum() + (theta_momentum**2).sum()
+        )
+
+    before = likelihood + state.log_prior(slope) - kinetic()
+    span = kernels.LOG_SIZE_HIGH - kernels.LOG_SIZE_LOW
+    for k in range(n_steps + 1):
+        d_size, d_alpha, d_rate = state.gradients()
+        half = step if 0 < k < n_steps else 0.5 * step
+        a, b = state.prior_shape, state.prior_rate
+        total = kernels.kick(momenta[0], state.factors[0], state.pull[0], chol[0], a, b, half)
+        kernels.kick(momenta[1], state.factors[1], state.pull[1], chol[1], a, a, half)
+        # log U = log Utilde - log e(theta), so theta also moves the likelihood through U
+        efficiency = state.efficiency
+        d_alpha -= total * state.rate / efficiency
+        d_rate += total * (1.0 - state.alpha) / efficiency
+        kernels.theta_prior(state.t, slope)
+        g = 1.0 / (1.0 + math.exp(-state.t[0]))
+        slope[0] += d_size * state.s0 * span * g * (1.0 - g)
+        slope[1] += d_alpha * state.alpha * (1.0 - state.alpha)
+        slope[2] += d_rate * state.rate * (1.0 - state.rate / kernels.RATE_CAP)
+        theta_momentum += half * scales * slope
+        if k == n_steps:
+            break
+        state.t += step * scales * theta_momentum
+        if np.abs(state.t).max() > kernels.T_LIMIT:
+            return likelihood, 0.0
+        state.refresh_theta()
+        shift = math.log(efficiency / state.efficiency)
+        kernels.drift(state.logs[0], state.factors[0], state.single[0], momenta[0], chol[0], step, shift)
+        kernels.drift(state.logs[1], state.factors[1], state.single[1], momenta[1], chol[1], step, 0.0)
+    value = state.densities(out[0], out[1], out[2])
+    change = value + state.log_prior(slope) - kinetic() - before
+    if not change > -700.0:  # also catches a trajectory that ran off to NaN
+        return likelihood, 0.0
+    return value, min(1.0, math.exp(min(change, 0.0)))
+
+
+class _StepSize:
+    """Dual averaging towards the target acceptance (Hoffman and Gelman 2014, section 3.2)."""
+
+    def __init__(self, first: float):
+        self.log_step = self.log_average = math.log(first)
+        self.centre = math.log(2.0 * first)
+        self.gap = 0.0
+        self.count = 0
+
+    def learn(self, probability: float) -> None:
+        self.count += 1
+        weight = 1.0 / (self.count + 5)
+        self.gap = (1.0 - weight) * self.gap + weight * (TARGET_ACCEPTANCE - probability)
+        self.log_step = min(self.centre - math.sqrt(self.count) / 0.2 * self.gap, math.log(1.2))
+        eta = self.count**-0.75
+        self.log_average = eta * self.log_step + (1.0 - eta) * self.log_average
+
+    def value(self, warming: bool) -> float:
+        return math.exp(self.log_step if warming else self.log_average)
+
+
+class _Spread:
+    """Running standard deviations of theta's coordinates, shrunk to the starting scales."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = np.zeros(3)
+        self.squares = np.zeros(3)
+
+    def add(self, t: Float) -> None:
+        self.count += 1
+        delta = t - self.mean
+        self.mean += delta / self.count
+        self.squares += delta * (t - self.mean)
+
+    def scales(self) -> Float:
+        if self.count < 10:
+            return THETA_SCALES
+        return np.asarray(1.2 * np.sqrt((self.squares + 0.05) / (self.count + 5)))

@@ -1,0 +1,130 @@
+"""The `ew` command. Exit codes: `ew_pipeline.console.ExitCode`.
+
+This module imports nothing heavy, so that `ew --help` answers at once. A command lives in the module of the
+thing it does, as a function with typer's annotations, and is announced here by `lazy_command`; its module
+is imported when the command is used.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ew_pipeline import __version__
+from ew_pipeline.console import ExitCode, fail
+from ew_pipeline.errors import EwError
+
+
+class EwGroup(TyperGroup):
+    """The root command: turns errors into a message and an exit code."""
+
+    debug = False
+
+    def invoke(self, ctx: Any) -> Any:
+        self.debug = bool(ctx.params.get("debug"))
+        return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+        except Exception as error:
+            if not standalone_mode:
+                raise
+            if self.debug:
+                traceback.print_exc()
+            known = error if isinstance(error, EwError) else _unexpected(error)
+            fail(known)
+            sys.exit(known.exit_code)
+
+
+def _unexpected(error: Exception) -> EwError:
+    return EwError(
+        f"{type(error).__name__}: {error}",
+        "this is a fault of the program. Run again with `ew --debug …` and report what it prints.",
+    )
+
+
+app = typer.Typer(
+    name="ew",
+    cls=EwGroup,
+    rich_markup_mode=None,  # plain help: the decorated one takes twice as long to start
+    help="Find inventory records that are wrong, and the shelves worth checking.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+reproduce = typer.Typer(
+    rich_markup_mode=None,
+    help="Repeat the experiments of the paper.",
+    no_args_is_help=True,
+)
+app.add_typer(reproduce, name="reproduce")
+
+
+def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> None:
+    """Announce ``name`` in ``group``; ``target`` = "module:function" is imported when it is used.
+
+    The function is an ordinary typer command; its docstring is the long help, ``summary`` the line in the
+    list of commands.
+    """
+
+    @group.command(
+        name,
+        help=summary,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def forward(context: typer.Context) -> None:
+        module, _, function = target.partition(":")
+        real = typer.Typer(add_completion=False, rich_markup_mode=None)
+        real.command(name)(getattr(import_module(module), function))
+        command = typer.main.get_command(real)
+        # The parent's context, not this one's, or usage would read "ew group name name".
+        with command.make_context(name, list(context.args), parent=context.parent) as inner:
+            command.invoke(inner)
+
+
+# Commands of `ew reproduce`: one lazy_command(reproduce, "table1", "ew_pipeline.evaluate.…:function", "…")
+# for each experiment.
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ew-pipeline {__version__}")
+        raise typer.Exit(ExitCode.DONE)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="EW_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+def main() -> None:
+    """Entry point of the `ew` script."""
+    app(prog_name="ew")
+
+
+if __name__ == "__main__":
+    main()
