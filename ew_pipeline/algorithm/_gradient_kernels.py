@@ -9,7 +9,7 @@ columns to a multiple of four), so that the inner loops are unrolled: this is wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import numba
 import numpy as np
@@ -29,7 +29,7 @@ def padded(rank: int) -> int:
     return 4 * ((rank + 3) // 4)
 
 
-@lru_cache(maxsize=None)
+@cache
 def gradient_kernel(width: int) -> Gradient:
     """The compiled pass for ``width`` factors.
 
@@ -117,9 +117,9 @@ def gradient_kernel(width: int) -> Gradient:
                 sum_size += healthy * (slope[kind[first + t]] - log0[t] - pull0)
                 sum_alpha += anomalous * (x * per_a - pull1 * mu[t])
                 sum_anomalous += anomalous
-            d_size += sum_size
-            d_alpha += sum_alpha
-            anomalies += sum_anomalous
+            d_size += float(sum_size)
+            d_alpha += float(sum_alpha)
+            anomalies += float(sum_anomalous)
             for k in range(width):
                 out_left[i, k] = np.float32(0.0)
             for t in range(w):
@@ -130,5 +130,5 @@ def gradient_kernel(width: int) -> Gradient:
                     out_right[j, k] += q * left[i, k]
         return d_size, d_alpha, anomalies
 
-    compiled: Gradient = numba.njit(cache=True, nogil=True, fastmath=True)(gradient)
+    compiled: Gradient = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(gradient)
     return compiled

@@ -77,7 +77,12 @@ def gamma_exposure_terms(
 
 @njit
 def mixture_scores(
-    log_healthy: Float, slope_healthy: Float, log_anomalous: Float, slope_anomalous: Float, rate: float
+    log_healthy: Float,
+    slope_healthy: Float,
+    log_anomalous: Float,
+    slope_anomalous: Float,
+    weight: Float,
+    rate: float,
 ) -> tuple[float, Float, Float]:
     """Log-likelihood of the mixture, its gradient in (alpha, p_A, log size) and the sum of outer
     products of the per-entry scores (the empirical information)."""
@@ -86,11 +91,10 @@ def mixture_scores(
     outer = np.zeros((3, 3))
     score = np.empty(3)
     for e in range(log_healthy.size):
+        if weight[e] == 0.0:
+            continue
         difference = log_anomalous[e] - log_healthy[e]
-        if difference > 600.0:
-            ratio = math.exp(600.0)
-        else:
-            ratio = math.exp(difference)
+        ratio = math.exp(min(difference, 600.0))
         mix = (1.0 - rate) + rate * ratio
         total += log_healthy[e] + math.log(mix)
         anomalous = rate * ratio / mix
@@ -139,5 +143,10 @@ def gamma_exposure_weights(
         x = counts[e]
         mu = means[e]
         tau0 = (x * inverse_size + 1.0) / (1.0 + mu * inverse_size)
-        tau1 = alpha if s > LARGE_SIZE else (x + s) / (s / alpha + mu)
+        if s > LARGE_SIZE:
+            tau1 = alpha
+        elif s > 0.0:
+            tau1 = (x + s) / (s / alpha + mu)
+        else:
+            tau1 = 0.0
         out[e] = (healthy[e] * tau0 + (1.0 - healthy[e]) * tau1) * level[e]

@@ -17,12 +17,14 @@ R = TypeVar("R")
 
 def njit(function: Callable[P, R]) -> Callable[P, R]:
     """Compile for one thread; releases the GIL, cached on disk."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
+    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def njit_fast(function: Callable[P, R]) -> Callable[P, R]:
     """The same with fused and reordered arithmetic, for sums where the last bits do not matter."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, fastmath=True)(function))
+    return cast(
+        Callable[P, R], numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
+    )
 
 
 def njit_parallel(function: Callable[P, R]) -> Callable[P, R]:
@@ -33,4 +35,4 @@ def njit_parallel(function: Callable[P, R]) -> Callable[P, R]:
 
 def njit_inline(function: Callable[P, R]) -> Callable[P, R]:
     """For small loops that belong inside another kernel, so that LLVM sees them together."""
-    return cast(Callable[P, R], numba.njit(inline="always", fastmath=True)(function))
+    return cast(Callable[P, R], numba.njit(inline="always", fastmath=True, error_model="numpy")(function))

@@ -245,20 +245,3 @@ def sample_prior_shape(
         if u <= 0.0:
             return float(grid[g])
     return float(grid[grid.size - 1])
-
-
-@njit
-def accumulate(
-    healthy: Float,
-    means: Float,
-    density: Float,
-    reference: Float,
-    sum_healthy: Float,
-    sum_means: Float,
-    sum_inverse: Float,
-) -> None:
-    """Add one draw: f, mu and 1 / p(x) relative to exp(-reference)."""
-    for e in range(healthy.size):
-        sum_healthy[e] += healthy[e]
-        sum_means[e] += means[e]
-        sum_inverse[e] += math.exp(min(reference[e] - density[e], 300.0))

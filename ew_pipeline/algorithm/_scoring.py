@@ -22,6 +22,7 @@ EDGE = 7.0
 DIFFERENCE = 1e-4
 LONGEST_STEP = 2.0
 GOOD_ENOUGH = 1e-4  # a step that promises a smaller gain in log-likelihood is not taken
+CRAWL = 1e-3  # two gains in a row below this are a plateau, on which no place is better than another
 MAX_STEPS = 100
 MAX_DAMPING = 1e8
 
@@ -50,7 +51,7 @@ def climb(
     u = np.clip(start, -EDGE, EDGE)
     terms = terms_at(u)
     value = float(weights @ terms)
-    n_evaluations, damping, bend = 1, 1e-3, 1.0
+    n_evaluations, damping, bend, crawls = 1, 1e-3, 1.0, 0
     for _ in range(MAX_STEPS):
         scores = _scores(terms_at, u, terms, moving)
         n_evaluations += len(moving)
@@ -66,7 +67,8 @@ def climb(
         while True:
             move = _boxed_step(bend * outer + damping * ridge, g, low, high)
             promised = float(g @ move)
-            if promised < GOOD_ENOUGH or damping > MAX_DAMPING:
+            # Below zero the walls have turned the step downhill: it will be refused and damped, not the end.
+            if 0.0 <= promised < GOOD_ENOUGH or damping > MAX_DAMPING:
                 return Top(u, value, damping <= MAX_DAMPING, n_evaluations)
             candidate = u.copy()
             candidate[inside] += move
@@ -80,22 +82,27 @@ def climb(
         bend = min(max(2.0 * (promised - gain) / float(move @ outer @ move), 0.25), 4.0)
         damping = max(damping / 10.0, 1e-6)
         u, terms, value = candidate, candidate_terms, value + gain
+        crawls = crawls + 1 if gain < CRAWL else 0
+        if crawls == 2:
+            return Top(u, value, True, n_evaluations)
     return Top(u, value, False, n_evaluations)
 
 
 def _boxed_step(curvature: Float, gradient: Float, low: Float, high: Float) -> Float:
-    """The Newton step inside a box: a coordinate that would leave it stops at the wall, and the others
-    are solved again with it there. One that runs for its bound must not drag or hold back the rest."""
+    """The Newton step inside a box. The coordinate that would leave it by most stops at the wall and the
+    others are solved again with it there, so that one that runs for its bound neither drags nor holds
+    back the rest."""
     step = np.zeros(gradient.size)
     free = np.ones(gradient.size, dtype=bool)
     while np.any(free):
         rest = gradient[free] - curvature[np.ix_(free, ~free)] @ step[~free]
         step[free] = np.linalg.solve(curvature[np.ix_(free, free)], rest)
-        outside = free & ((step < low) | (step > high))
-        if not np.any(outside):
+        excess = np.where(free, np.abs(step - np.clip(step, low, high)), 0.0)
+        worst = int(np.argmax(excess))
+        if excess[worst] == 0.0:
             break
-        step[outside] = np.clip(step, low, high)[outside]
-        free &= ~outside
+        step[worst] = min(max(step[worst], low[worst]), high[worst])
+        free[worst] = False
     return step
 
 

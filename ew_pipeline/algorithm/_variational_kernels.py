@@ -64,6 +64,8 @@ def update_side(
             e = entry[p]
             w = exposed[e]
             x = counts[e]
+            if w == 0.0:  # held out: neither count nor exposure is seen
+                continue
             if x > 0.0:
                 total = 1e-300
                 for k in range(rank):
@@ -89,7 +91,7 @@ def mean_log(shape: Float, rate: Float) -> float:
     for i in range(shape.shape[0]):
         for k in range(shape.shape[1]):
             total += digamma(shape[i, k]) - math.log(rate[i, k])
-    return total / (shape.shape[0] * shape.shape[1])
+    return float(total / (shape.shape[0] * shape.shape[1]))
 
 
 @njit

@@ -8,7 +8,7 @@ scored: it comes in as a function of the training sales and the rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,16 +109,22 @@ def held_out_curve(
             rates = np.maximum(factors.rates_at(hidden), lowest)
             scores.append(log_probability(hidden.counts, rates if L is None else rates * L[test], size))
         by_rank.append(np.concatenate(scores))
+    return rank_curve(dict(zip(candidates, by_rank, strict=True)))
+
+
+def rank_curve(entry_scores: Mapping[int, Float]) -> RankCurve:
+    """The curve from each rank's log-probabilities of the same entries, ranks ascending."""
+    ranks, by_rank = tuple(entry_scores), list(entry_scores.values())
     means = [float(score.mean()) for score in by_rank]
     best = int(np.argmax(means))
     errors = [_standard_error(by_rank[best] - score) for score in by_rank]
     near = next(k for k, mean in enumerate(means) if means[best] - mean <= errors[k])
     return RankCurve(
-        ranks=candidates,
+        ranks=ranks,
         scores=tuple(means),
         standard_errors=tuple(errors),
-        best=candidates[best],
-        one_standard_error=candidates[near],
+        best=ranks[best],
+        one_standard_error=ranks[near],
     )
 
 

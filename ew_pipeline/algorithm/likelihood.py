@@ -35,7 +35,7 @@ from ew_pipeline.errors import DataError, UsageError, name_some
 
 ALPHA_BOUNDS = (0.001, 1.0)
 RATE_BOUNDS = (1e-4, 0.4)
-STARTS = ((0.02, 0.05), (0.15, 0.05), (0.4, 0.1), (0.65, 0.1), (0.9, 0.1))
+STARTS = tuple((alpha, 0.08) for alpha in (0.002, 0.02, 0.12, 0.25, 0.4, 0.6, 0.85))
 
 ON_BOUND = 1e-3  # share of the range that counts as the bound
 IMPOSSIBLE = -1e4  # log-likelihood of an entry that neither component can produce
@@ -64,7 +64,7 @@ class ThetaEstimate:
     log_likelihood, log_likelihood_null : of the estimate, and of "there are no anomalies" (p_A = 0).
     at_bound : names of the parameters that ended on a bound; empty is good.
     converged : the optimiser's own verdict.
-    n_evaluations : passes over all entries.
+    n_evaluations : passes over all entries in the final climbs.
     alpha_bounds, rate_bounds : where it was looked for.
     """
 

@@ -96,7 +96,7 @@ def drop_probability(
     if not np.all(cv2 >= 0.0):
         raise UsageError("A squared coefficient of variation is below 0 or not a number.", "pass cv2 >= 0.")
     threshold = np.where(x > 0.0, x, zero_counts_as) / drop_fraction
-    known = (cv2 < CERTAIN_CV2) | (mean <= 0.0)
+    known = (cv2 < CERTAIN_CV2) | (mean < SMALLEST_RATE)
     shape = 1.0 / np.where(known, 1.0, cv2)
     scaled = threshold * shape / np.where(known, 1.0, mean)
     return _read_only(np.where(known, (mean >= threshold).astype(np.float64), gammaincc(shape, scaled)))

@@ -24,8 +24,9 @@ import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
 from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm.families import GammaExposure
 from ew_pipeline.algorithm.types import Float, Int32
-from ew_pipeline.algorithm.variational import GammaExposure, Observations, VariationalFit
+from ew_pipeline.algorithm.variational import Observations, VariationalFit
 
 SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
 TARGET_ACCEPTANCE = 0.75
@@ -53,7 +54,7 @@ class Chain:
 
     healthy_probability: Float
     means: Float
-    loo: Float
+    held_out_density: Float
     size_draws: Float
     alpha_draws: Float
     rate_draws: Float
@@ -72,9 +73,11 @@ class CountTable:
     kind: Int32
 
     @classmethod
-    def of(cls, data: Observations) -> CountTable:
-        kinds, kind = np.unique(data.counts, return_inverse=True)
-        return cls(kinds, kind.astype(np.int32))
+    def of(cls, data: Observations, kinds: Float | None = None) -> CountTable:
+        """Code the counts by ``kinds`` (sorted, covering all of them; default: their own)."""
+        if kinds is None:
+            kinds = np.unique(data.counts)
+        return cls(kinds, np.searchsorted(kinds, data.counts).astype(np.int32))
 
 
 class _State:
@@ -134,15 +137,20 @@ class _State:
         """e(theta): the share of healthy demand that is sold on average."""
         return 1.0 - self.rate * (1.0 - self.alpha)
 
-    def densities(self, means: Float, healthy: Float, density: Float) -> float:
-        sales = self.data.sales
+    def densities(
+        self,
+        out: list[Float],
+        on: tuple[Observations, CountTable] | None = None,
+    ) -> float:
+        """Exact mu, f and log density of every entry of the chain's data (or of others) into ``out``."""
+        data, table = on or (self.data, self.table)
         return kernels.densities(
-            sales.indptr,
-            sales.cols,
-            self.table.kind,
-            self.table.kinds,
-            self.data.level,
-            self.data.log_factorial,
+            data.sales.indptr,
+            data.sales.cols,
+            table.kind,
+            table.kinds,
+            data.level,
+            data.log_factorial,
             self.factors[0],
             self.factors[1],
             self.healthy_table,
@@ -152,9 +160,7 @@ class _State:
             self.rate,
             self.s,
             self.code,
-            means,
-            healthy,
-            density,
+            *out,
         )
 
     def log_prior(self, slope: Float) -> float:
@@ -242,19 +248,20 @@ def run_chain(
     start: VariationalFit,
     rng: np.random.Generator,
     budget: SamplerBudget,
+    held_out: Observations | None = None,
 ) -> Chain:
-    """One chain at the rank of ``start``."""
+    """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see."""
     state = _State(data, table, family, start)
     size = data.counts.size
     current = [np.empty(size) for _ in range(3)]  # mu, f, log density
     trial = [np.empty(size) for _ in range(3)]
-    likelihood = state.densities(*current)
+    likelihood = state.densities(current)
     chol = state.metric(current[0], current[1])
     scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
     steps = _StepSize(0.15)
     theta_spread = _Spread()
-    sums = [np.zeros(size) for _ in range(3)]
-    reference = np.zeros(size)
+    sums = [np.zeros(size) for _ in range(2)]
+    held = _HeldOut(held_out, table)
     theta_draws = np.empty((budget.draws, 4))
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
@@ -282,9 +289,9 @@ def run_chain(
                 scales = np.where(scales > 0, theta_spread.scales(), 0.0)
             continue
         draw = iteration - budget.warm_up
-        if draw == 0:
-            reference[:] = current[2]
-        kernels.accumulate(current[1], current[0], current[2], reference, sums[0], sums[1], sums[2])
+        sums[0] += current[1]
+        sums[1] += current[0]
+        held.add(state)
         theta_draws[draw] = state.s0, state.alpha, state.rate, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
@@ -292,7 +299,7 @@ def run_chain(
     return Chain(
         healthy_probability=sums[0] / budget.draws,
         means=sums[1] / budget.draws,
-        loo=reference - np.log(sums[2] / budget.draws),
+        held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],
         alpha_draws=theta_draws[:, 1],
         rate_draws=theta_draws[:, 2],
@@ -322,9 +329,7 @@ def _trajectory(
     slope = np.empty(3)
 
     def kinetic() -> float:
-        return 0.5 * float(
-            (momenta[0] ** 2).sum() + (momenta[1] ** 2).sum() + (theta_momentum**2).sum()
-        )
+        return 0.5 * float((momenta[0] ** 2).sum() + (momenta[1] ** 2).sum() + (theta_momentum**2).sum())
 
     before = likelihood + state.log_prior(slope) - kinetic()
     span = kernels.LOG_SIZE_HIGH - kernels.LOG_SIZE_LOW
@@ -353,11 +358,32 @@ def _trajectory(
         shift = math.log(efficiency / state.efficiency)
         kernels.drift(state.logs[0], state.factors[0], state.single[0], momenta[0], chol[0], step, shift)
         kernels.drift(state.logs[1], state.factors[1], state.single[1], momenta[1], chol[1], step, 0.0)
-    value = state.densities(out[0], out[1], out[2])
+    value = state.densities(out)
     change = value + state.log_prior(slope) - kinetic() - before
     if not change > -700.0:  # also catches a trajectory that ran off to NaN
         return likelihood, 0.0
     return value, min(1.0, math.exp(min(change, 0.0)))
+
+
+class _HeldOut:
+    """Posterior predictive density of entries the chain has not seen."""
+
+    def __init__(self, data: Observations | None, table: CountTable):
+        size = 0 if data is None else data.counts.size
+        self.data = data
+        self.scratch = [np.empty(size) for _ in range(3)]
+        self.total = np.full(size, -np.inf)
+        if data is not None:
+            # the chain's tables are over its own distinct counts: code ours by the same ones
+            self.kind = CountTable.of(data, table.kinds)
+
+    def add(self, state: _State) -> None:
+        if self.data is not None:
+            state.densities(self.scratch, on=(self.data, self.kind))
+            np.logaddexp(self.total, self.scratch[2], out=self.total)
+
+    def log_mean(self, draws: int) -> Float:
+        return np.asarray(self.total - math.log(draws))
 
 
 class _StepSize:

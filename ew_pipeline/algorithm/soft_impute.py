@@ -87,7 +87,7 @@ def soft_impute(
     problem = _Problem(sales, rank_cap, rng)
     first = problem.origin() if start is None else problem.point(*thin_svd(start.left, start.right))
     solution = problem.solve(penalty, first, tolerance, max_iter)
-    return solution.as_fit(penalty, solution.n_iter)
+    return solution.as_fit(float(penalty), solution.n_iter)
 
 
 def soft_impute_to_rank(
@@ -174,7 +174,7 @@ class _Problem:
     def solve(self, penalty: float, first: _Point, tolerance: float, max_iter: int) -> _Solution:
         """Accelerated proximal gradient from ``first``; steps of length one, as P_Omega is a projection."""
         before, now, momentum = first, first, 1.0
-        objective = now.half_square + penalty * float(now.s.sum())
+        objective = now.half_square + float(penalty * now.s.sum())
         n_iter, converged = 0, False
         while n_iter < max_iter and not converged:
             n_iter += 1
@@ -190,7 +190,7 @@ class _Problem:
             self.search = V
             kept = int(np.count_nonzero(s[: self.rank_cap] > penalty))
             new = self.point(U[:, :kept], s[:kept] - penalty, V[:, :kept])
-            new_objective = new.half_square + penalty * float(new.s.sum())
+            new_objective = new.half_square + float(penalty * new.s.sum())
             if new_objective > objective and ahead > 0.0:
                 before, momentum = now, 1.0
                 continue
@@ -231,6 +231,11 @@ class _Problem:
 
 
 def _distance(a: _Point, b: _Point) -> float:
-    """Frobenius norm of the difference of two low-rank matrices."""
-    across = float(((a.U.T @ b.U) * (a.V.T @ b.V) * np.outer(a.s, b.s)).sum())
-    return float(np.sqrt(max(0.0, float(a.s @ a.s + b.s @ b.s) - 2.0 * across)))
+    """||A - B||_F of two low-rank matrices, by the parts of B inside and outside the row space of A.
+
+    Differences are taken before squaring: |A|^2 + |B|^2 - 2 <A, B> loses half the digits near convergence.
+    """
+    across = b.V.T @ a.V
+    inside = a.U * a.s - (b.U * b.s) @ across
+    outside = (b.V - a.V @ across.T) * b.s
+    return float(np.hypot(np.linalg.norm(inside), np.linalg.norm(outside)))

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _variational_kernels as kernels
 from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.types import Float, Int32, Int64
+from ew_pipeline.algorithm.families import ExposureFamily
+from ew_pipeline.algorithm.intervals import ThetaIntervals, Z, to_theta
+from ew_pipeline.algorithm.likelihood import ThetaEstimate
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.algorithm.types import Bool, Float, Int32, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 ALPHA_BOUNDS = (0.001, 1.0)
@@ -60,21 +63,6 @@ class Observations:
             col_rows=by_column.rows,
             col_entry=by_column.entry,
         )
-
-
-class ExposureFamily(Protocol):
-    """What the fit needs of an anomaly family beside its likelihood."""
-
-    name: str
-    alpha_free: bool
-
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
-        """Log-likelihood of each count as an anomaly, and its derivative in alpha."""
-
-    def weights(
-        self, data: Observations, means: Float, healthy: Float, alpha: float, inverse_size: float
-    ) -> Float:
-        """Expected exposure times level."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +183,10 @@ def fit_theta(
     family: ExposureFamily,
     start: Parameters,
     *,
+    seen: Float,
     learn_size: bool,
     iterations: int,
+    anomalies: bool = True,
 ) -> tuple[Parameters, Float, Float]:
     """Scoring steps for (alpha, p_A, s0) on the cavity predictive, in logit and log space.
 
@@ -204,7 +194,7 @@ def fit_theta(
     """
     lows = np.array([ALPHA_BOUNDS[0], RATE_BOUNDS[0], INVERSE_SIZE_BOUNDS[0]])
     highs = np.array([ALPHA_BOUNDS[1], RATE_BOUNDS[1], INVERSE_SIZE_BOUNDS[1]])
-    free = np.array([family.alpha_free, True, learn_size])
+    free = np.array([family.alpha_free and anomalies, anomalies, learn_size])
     span = highs - lows
     values = np.array([start.alpha, start.anomaly_rate, start.inverse_size])
     inner = np.clip(values, lows + 1e-3 * span, highs - 1e-3 * span)
@@ -225,7 +215,7 @@ def fit_theta(
             slope = np.zeros(n)
         log_anomalous, slope_anomalous = family.terms(data, means, at[0])
         total, gradient, outer = mixture.mixture_scores(
-            log_healthy, slope, log_anomalous, slope_anomalous, at[1]
+            log_healthy, slope, log_anomalous, slope_anomalous, seen, at[1]
         )
         return total, gradient, outer, log_healthy, log_anomalous
 
@@ -261,16 +251,20 @@ def fit_variational(
     *,
     negative_binomial: bool,
     parameters: Parameters | None = None,
+    held_out: Bool | None = None,
+    anomalies: bool = True,
     max_sweeps: int = 300,
     tolerance: float = 5e-5,
 ) -> VariationalFit:
     """Run coordinate ascent from ``start`` until the leave-one-out predictive settles.
 
-    ``parameters`` warm-starts theta (and skips the warm-up with all exposures one).
+    ``parameters`` warm-starts theta (and skips the warm-up with all exposures one); ``held_out`` entries
+    are scored but not seen; without ``anomalies`` p_A is zero: the null model.
     """
     factors = _Factors(*start)
     n = data.counts.size
-    exposed = data.level.copy()
+    seen = np.ones(n) if held_out is None else (~held_out).astype(np.float64)
+    exposed = data.level * seen
     means = np.empty(n)
     cavity = np.empty(n)
     cv2 = np.empty(n)
@@ -285,7 +279,9 @@ def fit_variational(
     log_healthy = log_anomalous = np.empty(0)
     while True:
         _cavity(data, factors, exposed, means, cavity, cv2)
-        log_healthy, log_anomalous, theta = _update_theta(data, cavity, cv2, family, theta, negative_binomial)
+        log_healthy, log_anomalous, theta = _update_theta(
+            data, cavity, cv2, family, theta, negative_binomial, seen, anomalies
+        )
         previous, score = (
             score,
             mixture.healthy_share(log_healthy, log_anomalous, theta.anomaly_rate, healthy),
@@ -296,6 +292,7 @@ def fit_variational(
         for _ in range(CAVITY_EVERY):
             kernels.entry_rates(data.sales.indptr, data.sales.cols, factors.mean[0], factors.mean[1], means)
             exposed = family.weights(data, means * data.level, healthy, theta.alpha, theta.inverse_size)
+            exposed *= seen
             factors.sweep(data, exposed)
             sweep += 1
         if sweep >= 20:
@@ -348,6 +345,8 @@ def _update_theta(
     family: ExposureFamily,
     theta: Parameters | None,
     negative_binomial: bool,
+    seen: Float,
+    anomalies: bool,
 ) -> tuple[Float, Float, Parameters]:
     """From two starts the first time, then a few scoring steps from where theta is."""
     inverse_size = 0.2 if negative_binomial else 0.0
@@ -358,10 +357,20 @@ def _update_theta(
         iterations = 8
     if negative_binomial:
         starts = [replace(t, inverse_size=max(t.inverse_size, 1e-3)) for t in starts]
+    if not anomalies:
+        starts = [replace(starts[0], anomaly_rate=0.0)]
     results = []
     for start in starts:
         parameters, log_healthy, log_anomalous = fit_theta(
-            data, cavity, cv2, family, start, learn_size=negative_binomial, iterations=iterations
+            data,
+            cavity,
+            cv2,
+            family,
+            start,
+            seen=seen,
+            learn_size=negative_binomial,
+            iterations=iterations,
+            anomalies=anomalies,
         )
         scratch = np.empty(log_healthy.size)
         total = mixture.healthy_share(log_healthy, log_anomalous, parameters.anomaly_rate, scratch)
@@ -370,25 +379,53 @@ def _update_theta(
     return log_healthy, log_anomalous, parameters
 
 
-@dataclass(frozen=True)
-class GammaExposure:
-    """Anomalous exposure E ~ Gamma(s, mean alpha): exponential onset (s = 1), thinning (s = inf)."""
-
-    name: str
-    s: float
-    alpha_free: bool = True
-
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
-        log_pmf = np.empty(means.size)
-        slope = np.empty(means.size)
-        mixture.gamma_exposure_terms(data.counts, data.log_factorial, means, alpha, self.s, log_pmf, slope)
-        return log_pmf, slope
-
-    def weights(
-        self, data: Observations, means: Float, healthy: Float, alpha: float, inverse_size: float
-    ) -> Float:
-        out = np.empty(means.size)
-        mixture.gamma_exposure_weights(
-            data.counts, means, healthy, alpha, self.s, inverse_size, data.level, out
-        )
-        return out
+def information_theta(
+    data: Observations, fit: VariationalFit, family: ExposureFamily, null_gain: float
+) -> Theta:
+    """theta of a fit with 90% intervals from the empirical information on the logit scale."""
+    n = data.counts.size
+    p = fit.parameters
+    log_healthy = np.empty(n)
+    mixture.healthy_log_pmf(
+        data.counts, data.log_factorial, fit.cavity_means, fit.cavity_cv2, p.inverse_size, log_healthy
+    )
+    log_anomalous, slope = family.terms(data, fit.cavity_means, p.alpha)
+    _, _, outer = mixture.mixture_scores(
+        log_healthy, np.zeros(n), log_anomalous, slope, np.ones(n), p.anomaly_rate
+    )
+    alpha_bounds = ALPHA_BOUNDS if family.alpha_free else (0.0, 0.0)
+    values = (p.alpha if family.alpha_free else 0.0, p.anomaly_rate)
+    bounds = (alpha_bounds, RATE_BOUNDS)
+    free = [k for k in (0, 1) if bounds[k][1] > bounds[k][0]]
+    jacobian = np.array([(values[k] - bounds[k][0]) * (bounds[k][1] - values[k]) for k in free])
+    jacobian /= np.array([bounds[k][1] - bounds[k][0] for k in free])
+    information = outer[np.ix_(free, free)] * np.outer(jacobian, jacobian) + 1e-6 * np.eye(len(free))
+    reach = Z * np.sqrt(np.diag(np.linalg.inv(information)))
+    ends = {}
+    for k, r in zip(free, reach, strict=True):
+        low, high = bounds[k]
+        share = min(max((values[k] - low) / (high - low), 1e-6), 1.0 - 1e-6)
+        centre = math.log(share / (1.0 - share))
+        ends[k] = tuple(low + (high - low) * float(expit(centre + sign * min(r, 30.0))) for sign in (-1, 1))
+    edges = tuple(
+        name
+        for k, name in ((0, "alpha"), (1, "anomaly_rate"))
+        if k in free
+        and min(values[k] - bounds[k][0], bounds[k][1] - values[k]) < 0.005 * (bounds[k][1] - bounds[k][0])
+    )
+    estimate = ThetaEstimate(
+        alpha=values[0],
+        anomaly_rate=values[1],
+        log_likelihood=fit.score,
+        log_likelihood_null=fit.score - null_gain,
+        at_bound=edges,
+        converged=fit.converged,
+        n_evaluations=0,
+        alpha_bounds=alpha_bounds,
+        rate_bounds=RATE_BOUNDS,
+    )
+    alpha_ends = ends.get(0, (0.0, 0.0))
+    return to_theta(
+        estimate,
+        ThetaIntervals((alpha_ends[0], alpha_ends[1]), (ends[1][0], ends[1][1]), "information"),
+    )

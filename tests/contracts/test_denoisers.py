@@ -90,7 +90,7 @@ def test_order_of_stores_and_skus_does_not_matter(denoise, observed_share):
     rows, cols = seeded(1).permutation(40), seeded(2).permutation(55)
     straight = denoise(SalesMatrix.from_dense(counts, observed), 2, seeded()).dense()
     shuffled = denoise(SalesMatrix.from_dense(counts[rows][:, cols], observed[rows][:, cols]), 2, seeded())
-    assert relative_error(shuffled.dense(), straight[rows][:, cols]) < 1e-3
+    assert relative_error(shuffled.dense(), straight[rows][:, cols]) < 1e-6
 
 
 @pytest.mark.parametrize("observed_share", [1.1, 0.5])
@@ -98,7 +98,7 @@ def test_stores_and_skus_may_change_places(denoise, observed_share):
     counts, observed = noisy(40, 55, 2, observed_share)
     sales = SalesMatrix.from_dense(counts, observed)
     straight = denoise(sales, 2, seeded()).dense()
-    assert relative_error(denoise(sales.transpose(), 2, seeded()).dense().T, straight) < 1e-9
+    assert relative_error(denoise(sales.transpose(), 2, seeded()).dense().T, straight) < 1e-6
 
 
 def test_a_store_that_sold_nothing_gets_rates_near_zero(denoise):
@@ -118,7 +118,7 @@ def test_an_unobserved_sku_leaves_the_others_alone(denoise):
     others = np.delete(rates, 7, axis=1)
     expected = denoise(without, 2, seeded()).dense()
     # Algorithm 1 scales by the share observed over all SKUs, the empty one included.
-    assert relative_error(others * expected.sum() / others.sum(), expected) < 1e-3
+    assert relative_error(others * expected.sum() / others.sum(), expected) < 1e-6
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (6, 1), (1, 1)])

@@ -1,0 +1,209 @@
+"""The entrywise detector: sales of one week in, a probability per pair out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ew_pipeline.algorithm.anomaly_models import AnomalyModel
+from ew_pipeline.algorithm.families import GammaExposure, exposure_family
+from ew_pipeline.algorithm.result import DetectorFit
+from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.algorithm.selection import is_sparse
+from ew_pipeline.algorithm.svd import check_rank
+from ew_pipeline.algorithm.tiers import (
+    Exploration,
+    Plan,
+    explore,
+    fit_reference,
+    fit_thorough,
+    fit_variational_tier,
+)
+from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.errors import DataError, FitError, UsageError
+
+MODES = ("auto", "thorough", "variational", "fast", "paper", "paper-practical")
+NOISES = ("auto", "poisson", "negative_binomial")
+PROBABILITIES = ("posterior", "drop")
+SECONDS_PER_PASS_ENTRY = 30e-9  # gradient pass of the sampler; a constant, so that runs do not depend on load
+SAMPLED_CHAINS = 5.0  # two chains at two or three ranks
+EASY_SECONDS = 10.0
+DIFFICULT_SECONDS = 60.0
+FEWEST_ENTRIES = 3
+
+
+class EntrywiseDetector:
+    """Find pairs whose sales are too low for what their stores and SKUs sell elsewhere.
+
+    Model (section 2 of the paper): X ~ Noise(M) if healthy, Anom(alpha, M) with probability p_A, M low
+    rank. The fit learns M, alpha, p_A, the noise's dispersion and the rank from the sales alone.
+
+    Parameters
+    ----------
+    mode : "auto" takes the sampler ("thorough") where the data are small, or sparse or overdispersed and
+        the budget allows, and the "variational" tier otherwise; "fast" is ALS; "paper" is Algorithm 1
+        and "paper-practical" the variant of the paper's experiments, both without oracle knowledge.
+    rank : "auto" (by cross-validation) or a number.
+    noise : "auto", "poisson" or "negative_binomial".
+    anomaly : "auto", "exponential", "thinning", "zero", "uniform", or your own AnomalyModel.
+    probability : what is priced: "posterior" (the paper) or "drop", P(level >= sales / drop_fraction).
+    max_rank : largest rank tried by "auto".
+    n_threads : chains run side by side; the result does not depend on it.
+    random_state : seed; the same data and seed give the same result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
+    >>> rng = np.random.default_rng(0)
+    >>> demand = np.outer(rng.gamma(3, 2, 40), rng.gamma(3, 0.5, 30))
+    >>> counts = rng.poisson(demand)
+    >>> counts[7, 3] = 0
+    >>> fit = EntrywiseDetector(mode="variational").fit(SalesMatrix.from_dense(counts))
+    >>> bool(fit.decide(Costs(false_alarm=1.0, missed=1.0)).reshape(40, 30)[7, 3])
+    True
+    """
+
+    def __init__(
+        self,
+        mode: str = "auto",
+        *,
+        rank: int | str = "auto",
+        noise: str = "auto",
+        anomaly: str | AnomalyModel = "auto",
+        probability: str = "posterior",
+        drop_fraction: float = 0.5,
+        max_rank: int = 10,
+        n_threads: int = 1,
+        budget: SamplerBudget | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.rank = rank
+        self.noise = noise
+        self.anomaly = anomaly
+        self.probability = probability
+        self.drop_fraction = drop_fraction
+        self.max_rank = max_rank
+        self.n_threads = n_threads
+        self.budget = budget
+        self.random_state = random_state
+
+    def fit(self, sales: SalesMatrix, level: ArrayLike | None = None) -> DetectorFit:
+        """Learn from one week.
+
+        ``level``: a positive number per observed pair (row-major), the pair's own level from history; the
+        low rank is then put on the ratio to it. Without it, the paper's one-week model.
+        """
+        self._check_settings(sales)
+        plan = self._plan(sales, _checked_level(level, sales))
+        _refuse_hopeless(sales)
+        if self.mode in ("fast", "paper", "paper-practical"):
+            return fit_reference(plan)
+        found = explore(plan)
+        budget = self.budget or SamplerBudget()
+        thorough, reason = self._choose_tier(sales, found, budget)
+        plan = self._plan(sales, plan.level, plan.rng, "thorough" if thorough else "variational", reason)
+        return fit_thorough(plan, found, budget) if thorough else fit_variational_tier(plan, found)
+
+    def _plan(
+        self,
+        sales: SalesMatrix,
+        level: np.ndarray[tuple[int], np.dtype[np.float64]] | None,
+        rng: np.random.Generator | None = None,
+        mode: str | None = None,
+        reason: str = "as asked",
+    ) -> Plan:
+        return Plan(
+            sales=sales,
+            level=level,
+            rank=None if self.rank == "auto" else int(self.rank),
+            noise=self.noise,
+            anomaly=self.anomaly,
+            max_rank=self.max_rank,
+            n_threads=self.n_threads,
+            rng=rng or np.random.default_rng(self.random_state),
+            mode=mode or self.mode,
+            mode_reason=reason,
+            probability=self.probability,
+            drop_fraction=self.drop_fraction,
+        )
+
+    def _choose_tier(self, sales: SalesMatrix, found: Exploration, budget: SamplerBudget) -> tuple[bool, str]:
+        sampleable = isinstance(found.family, GammaExposure)
+        if self.mode == "variational":
+            return False, "as asked"
+        if not sampleable:
+            why = f"the anomaly model {found.family.name!r} has no exposure the sampler could draw"
+            if self.mode == "thorough":
+                raise UsageError(f"mode 'thorough' is not possible: {why}.", "use mode='variational'.")
+            return False, why
+        if self.mode == "thorough":
+            return True, "as asked"
+        seconds = sales.n_observed * budget.passes * SAMPLED_CHAINS * SECONDS_PER_PASS_ENTRY
+        kinds = []
+        if is_sparse(found.data):
+            kinds.append("sparse")
+        if found.path.negative_binomial:
+            kinds.append("overdispersed")
+        limit = DIFFICULT_SECONDS if kinds else EASY_SECONDS
+        described = f"{sales.n_observed} pairs" + (f", {' and '.join(kinds)}" if kinds else "")
+        if seconds <= limit:
+            return (
+                True,
+                f"{described}: sampling takes about {seconds:.0f} CPU s, at most {limit:.0f} are allowed",
+            )
+        return (
+            False,
+            f"{described}: sampling would take about {seconds:.0f} CPU s, over the {limit:.0f} allowed",
+        )
+
+    def _check_settings(self, sales: SalesMatrix) -> None:
+        for name, value, choices in (
+            ("mode", self.mode, MODES),
+            ("noise", self.noise, NOISES),
+            ("probability", self.probability, PROBABILITIES),
+        ):
+            if value not in choices:
+                raise UsageError(f"{name} is {value!r}.", f"choose one of {', '.join(choices)}.")
+        if self.rank != "auto":
+            if not isinstance(self.rank, int) or isinstance(self.rank, bool):
+                raise UsageError(f"rank is {self.rank!r}.", "give 'auto' or a whole number.")
+            check_rank(self.rank, sales.shape)
+        if self.anomaly != "auto":
+            exposure_family(self.anomaly)
+        if self.max_rank < 1 or self.n_threads < 1:
+            raise UsageError(f"max_rank is {self.max_rank} and n_threads {self.n_threads}; both start at 1.")
+
+
+def _checked_level(
+    level: ArrayLike | None, sales: SalesMatrix
+) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    if level is None:
+        return None
+    values = np.asarray(level, dtype=np.float64)
+    if values.shape != (sales.n_observed,):
+        raise DataError(
+            f"the level has shape {values.shape}; there are {sales.n_observed} observed pairs.",
+            "give one level per observed pair, in row-major order.",
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0.0)))
+    if bad.size:
+        first = ", ".join(f"{sales.store_ids[sales.rows[e]]}/{sales.sku_ids[sales.cols[e]]}" for e in bad[:5])
+        raise DataError(
+            f"{bad.size} levels are not positive numbers (pairs {first}{', …' if bad.size > 5 else ''}).",
+            "shrink a pair's level towards its SKU's, so that none is zero, or leave the pair out.",
+        )
+    return values
+
+
+def _refuse_hopeless(sales: SalesMatrix) -> None:
+    if sales.n_observed < FEWEST_ENTRIES:
+        raise FitError(
+            f"only {sales.n_observed} pairs are observed.", "widen the week's input: more stores or SKUs."
+        )
+    if not sales.counts.any():
+        raise FitError(
+            f"all {sales.n_observed} observed pairs sold zero; there is no demand to compare with.",
+            "check that the sales file holds the week's units.",
+        )
