@@ -98,8 +98,20 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
             command.invoke(inner)
 
 
-# Commands of `ew reproduce`: one lazy_command(reproduce, "table1", "ew_pipeline.evaluate.…:function", "…")
-# for each experiment.
+EXPERIMENTS = "ew_pipeline.evaluate.experiments"
+lazy_command(
+    reproduce,
+    "table1",
+    f"{EXPERIMENTS}.table1:table1",
+    "Table 1: regret of every method on the paper's ensemble.",
+)
+lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
+lazy_command(
+    reproduce,
+    "robustness",
+    f"{EXPERIMENTS}.robustness:robustness",
+    "Data that break the model's assumptions, against doing nothing.",
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
 RATE_CAP = 0.4
+RATE_PENALTY = 15.0  # p(p_A) ~ exp(-15 p_A): a mean of 0.067, and little weight on every third record wrong
 T_LIMIT = 12.0
 
 
@@ -32,20 +33,20 @@ def theta_of(t: Float, family: int) -> tuple[float, float, float]:
 def theta_prior(t: Float, slope: Float) -> float:
     """log prior of t with Jacobians, and its gradient into ``slope``.
 
-    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4).
+    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-15 p_A) on (0, 0.4).
     """
     g = 1.0 / (1.0 + math.exp(-t[0]))
     alpha = 1.0 / (1.0 + math.exp(-t[1]))
     share = 1.0 / (1.0 + math.exp(-t[2]))
     slope[0] = 1.0 - 2.0 * g
     slope[1] = (1.0 - alpha) - 1.5 * alpha
-    slope[2] = (1.0 - 2.0 * share) - 8.0 * RATE_CAP * share * (1.0 - share)
+    slope[2] = (1.0 - 2.0 * share) - RATE_PENALTY * RATE_CAP * share * (1.0 - share)
     return (
         math.log(g * (1.0 - g))
         + math.log(alpha)
         + 1.5 * math.log(1.0 - alpha)
         + math.log(share * (1.0 - share))
-        - 8.0 * RATE_CAP * share
+        - RATE_PENALTY * RATE_CAP * share
     )
 
 

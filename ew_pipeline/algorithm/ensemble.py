@@ -27,6 +27,7 @@ N_CHAINS = 2
 TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curve's own error is of that size
 SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
+CAUTION_RANGE = (0.3, 0.5)  # coefficient of variation of p_A's draws over which caution sets in
 SMALL_RANKS = (1, 2, 3)
 STACKING_PRIOR = 5.0  # pseudo-entries per rank that hold the weights off zero and one
 
@@ -45,6 +46,7 @@ class EnsembleFit:
     factors: LowRankFactors
     r_hat: float
     acceptance: float
+    caution: float
 
 
 def sample_ensemble(
@@ -149,11 +151,13 @@ def _combine(
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
+    rates = np.concatenate([chain.rate_draws for chains in by_rank.values() for chain in chains])
+    caution = _caution(rates)
     for rank, chains in by_rank.items():
         total, total_means, seen = np.zeros(size), np.zeros(size), np.zeros(size)
         for chain, mask in zip(chains, masks, strict=True):
             at: Bool | slice = slice(None) if mask is None else ~mask
-            total[at] += chain.healthy_probability
+            total[at] += (1.0 - caution) * chain.healthy_probability + caution * chain.cautious_healthy
             total_means[at] += chain.means
             seen[at] += 1.0
         healthy += weights[rank] * total / seen
@@ -182,7 +186,20 @@ def _combine(
         factors=_mean_factors(flat),
         r_hat=max(split_r_hat(logit), split_r_hat(logit_alpha)),
         acceptance=float(np.mean([chain.acceptance for _, chain in flat])),
+        caution=caution,
     )
+
+
+def _caution(rates: Float) -> float:
+    """How far f is moved from its mean to the cautious one: 0 where p_A is known, 1 where it is not.
+
+    With few data the posterior of p_A is its prior, and a prior that is right on average still makes
+    flags that cost more than they save wherever anomalies are rarer than it says. Doing nothing is the
+    alternative we must not lose to, so there the draws with few anomalies count alone.
+    """
+    variation = float(rates.std() / max(rates.mean(), 1e-12))
+    low, high = CAUTION_RANGE
+    return min(max((variation - low) / (high - low), 0.0), 1.0)
 
 
 def _mean_factors(weighted: list[tuple[float, Chain]]) -> LowRankFactors:

@@ -33,7 +33,7 @@ from scipy.special import ndtri
 
 from ew_pipeline.algorithm._scoring import EDGE, Top
 from ew_pipeline.algorithm.anomaly_models import mean_scale
-from ew_pipeline.algorithm.likelihood import MixtureProblem, ThetaEstimate, grouped, maximise
+from ew_pipeline.algorithm.likelihood import STARTS, MixtureProblem, ThetaEstimate, grouped, maximise
 from ew_pipeline.algorithm.noise import SamplingNoise
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.types import Float
@@ -64,8 +64,9 @@ def information_interval(problem: MixtureProblem, estimate: ThetaEstimate) -> Th
     """estimate +- 1.645 standard errors on the logit scale, from the observed information.
 
     The profile likelihood takes over when the estimate is on a bound, when the information is not positive
-    definite, or when the profile at the ends of the interval is not what a parabola would have there:
-    with p_A small or alpha near 1 the likelihood is skewed, and the plain interval covers too seldom.
+    definite, when the profile at the ends of the interval is not what a parabola would have there (with
+    p_A small or alpha near 1 the likelihood is skewed, and the plain interval covers too seldom), or when
+    there is a second top at another alpha.
     """
     problem = grouped(problem)
     u = problem.unbounded(estimate.alpha, estimate.anomaly_rate)
@@ -83,6 +84,8 @@ def information_interval(problem: MixtureProblem, estimate: ThetaEstimate) -> Th
             fall = estimate.log_likelihood - _profile(problem, end, k).log_likelihood
             if not PARABOLA[0] < fall / (Z**2 / 2.0) < PARABOLA[1]:
                 return profile_interval(problem, estimate)
+    if _second_top(problem, u, reach, estimate.log_likelihood - Z**2 / 2.0):
+        return profile_interval(problem, estimate)
     low, high = problem.at(u - reach), problem.at(u + reach)
     return ThetaIntervals((low[0], high[0]), (low[1], high[1]), "information")
 
@@ -94,10 +97,13 @@ def profile_interval(problem: MixtureProblem, estimate: ThetaEstimate) -> ThetaI
     problem = grouped(problem)
     u = problem.unbounded(estimate.alpha, estimate.anomaly_rate)
     level = estimate.log_likelihood - Z**2 / 2.0
-    ends = np.array(
-        [[_profile_end(problem, u, k, edge, level) for edge in (-EDGE, EDGE)] for k in range(u.size)]
-    )
-    low, high = problem.at(ends[:, 0]), problem.at(ends[:, 1])
+    inside = [u]
+    for k in range(u.size):
+        for edge in (-EDGE, EDGE):
+            inside += _profile_ends(problem, u, k, edge, level)
+    # Points found for one parameter count for the other too: with two tops far apart, the profile of
+    # p_A may have followed one of them only.
+    low, high = problem.at(np.min(inside, axis=0)), problem.at(np.max(inside, axis=0))
     return ThetaIntervals((low[0], high[0]), (low[1], high[1]), "profile")
 
 
@@ -256,24 +262,42 @@ def _profile(problem: MixtureProblem, point: Float, k: int) -> Top:
     return problem.climb(point, tuple(j for j in range(point.size) if j != k))
 
 
-def _profile_end(problem: MixtureProblem, u: Float, k: int, edge: float, level: float) -> float:
-    """The outermost place between u and the edge where the profile of coordinate k is at ``level``."""
-    last, beyond, point = float(u[k]), edge, u
+def _second_top(problem: MixtureProblem, u: Float, reach: Float, level: float) -> bool:
+    """Whether the likelihood is above ``level`` at an alpha that the interval leaves out."""
+    if not problem.alpha_is_free:
+        return False
+    places = [problem.unbounded(alpha, 0.0)[0] for alpha, _ in STARTS]
+    outside = [np.array([place, u[1]]) for place in places if abs(place - u[0]) > reach[0]]
+    return any(_profile(problem, point, 0).log_likelihood > level for point in outside)
+
+
+def _profile_ends(problem: MixtureProblem, u: Float, k: int, edge: float, level: float) -> list[Float]:
+    """Points at which the profile of coordinate k is at or above ``level``, between u and the edge: those
+    of a coarse scan, and last the outermost of all."""
+    found, beyond, point = [u], None, u
     for value in np.linspace(u[k], edge, SCAN + 1)[1:]:
         # From the best point so far: the other coordinate changes slowly along the profile.
-        point = np.where(np.arange(u.size) == k, value, point)
-        top = _profile(problem, point, k)
+        top = _profile(problem, _moved(point, k, value), k)
         point = top.where
         if top.log_likelihood >= level:
-            last, beyond = float(value), edge
-        elif beyond == edge:
+            found.append(point)
+            beyond = None
+        elif beyond is None:
             beyond = float(value)
-    if last == edge:
-        return edge
-    inner = np.where(np.arange(u.size) == k, last, u)
+    if beyond is None:
+        return found
+    last = found[-1]
 
     def above(value: float) -> float:
-        return _profile(problem, np.where(np.arange(u.size) == k, value, inner), k).log_likelihood - level
+        return _profile(problem, _moved(last, k, value), k).log_likelihood - level
 
-    low, high = sorted((last, beyond))
-    return float(brentq(above, low, high, xtol=0.01)) if above(low) * above(high) < 0.0 else last
+    if above(beyond) < 0.0:
+        end = float(brentq(above, float(last[k]), beyond, xtol=0.01))
+        found.append(_profile(problem, _moved(last, k, end), k).where)
+    return found
+
+
+def _moved(point: Float, k: int, value: float) -> Float:
+    moved = point.copy()
+    moved[k] = value
+    return moved

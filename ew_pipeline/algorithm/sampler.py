@@ -2,7 +2,7 @@
 
 The model is that of variational.py, with priors U ~ Gamma(a, b), V ~ Gamma(a, a), p(b) ~ 1/b, a on
 a grid of 0.3-12, log s0 uniform on [log 0.5, log 2000], p(alpha) ~ (1 - alpha)^0.5 and
-p(p_A) ~ exp(-8 p_A) on (0, 0.4). Anomaly states, exposures and the split of counts over factors are
+p(p_A) ~ exp(-15 p_A) on (0, 0.4). Anomaly states, exposures and the split of counts over factors are
 integrated out in closed form, which leaves a smooth density in (log U, log V, theta); a, b are
 drawn from their conditionals between trajectories. Averaging f over the draws replaces the plug-in
 of Step 3 (Eq. plug-in-f) by the posterior mean of P(healthy | x).
@@ -30,6 +30,7 @@ from ew_pipeline.algorithm.variational import Observations, VariationalFit
 
 SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
 TARGET_ACCEPTANCE = 0.75
+CAUTIOUS_SHARE = 0.5  # draws of p_A below this quantile of the warm-up make the cautious f
 THETA_SCALES = np.array([0.5, 0.2, 0.2])
 
 
@@ -50,9 +51,10 @@ class SamplerBudget:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The draws of one chain, summed per entry; theta draws in full; ``kept`` thinned factors."""
+    """The draws of one chain, averaged per entry (``cautious``: over the draws with few anomalies); theta draws in full; ``kept`` thinned factors."""
 
     healthy_probability: Float
+    cautious_healthy: Float
     means: Float
     held_out_density: Float
     size_draws: Float
@@ -260,13 +262,16 @@ def run_chain(
     scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
     steps = _StepSize(0.15)
     theta_spread = _Spread()
-    sums = [np.zeros(size) for _ in range(2)]
+    sums = [np.zeros(size) for _ in range(3)]
+    warm_rates: list[float] = []
+    n_cautious = 0
     held = _HeldOut(held_out, table)
     theta_draws = np.empty((budget.draws, 4))
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
     acceptance = 0.0
+    middle = math.inf
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
         state.resample_prior(rng)
@@ -284,20 +289,28 @@ def run_chain(
             state.refresh()
         if warming:
             steps.learn(probability)
+            warm_rates.append(state.rate)
             if iteration >= 8:
                 theta_spread.add(state.t)
                 scales = np.where(scales > 0, theta_spread.scales(), 0.0)
             continue
         draw = iteration - budget.warm_up
+        if draw == 0:
+            middle = float(np.quantile(warm_rates[budget.warm_up // 3 :], CAUTIOUS_SHARE))
         sums[0] += current[1]
         sums[1] += current[0]
+        if state.rate <= middle:
+            sums[2] += current[1]
+            n_cautious += 1
         held.add(state)
         theta_draws[draw] = state.s0, state.alpha, state.rate, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
         acceptance += probability / budget.draws
+    healthy = sums[0] / budget.draws
     return Chain(
-        healthy_probability=sums[0] / budget.draws,
+        healthy_probability=healthy,
+        cautious_healthy=sums[2] / n_cautious if n_cautious else healthy,
         means=sums[1] / budget.draws,
         held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],

@@ -155,6 +155,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             "acceptance": ensemble.acceptance,
             "sampler_runs": float(runs),
             "posterior_size": size,
+            "caution": ensemble.caution,
         },
     )
 

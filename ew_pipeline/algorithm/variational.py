@@ -202,17 +202,19 @@ def fit_theta(
     n = data.counts.size
     step_size = 0.02
 
+    def healthy(inverse_size: float) -> Float:
+        out = np.empty(n)
+        mixture.healthy_log_pmf(data.counts, data.log_factorial, means, cv2, inverse_size, out)
+        return out
+
+    fixed = None if learn_size else (healthy(values[2]), np.zeros(n))
+
     def evaluate(at: Float) -> tuple[float, Float, Float, Float, Float]:
-        log_healthy = np.empty(n)
-        mixture.healthy_log_pmf(data.counts, data.log_factorial, means, cv2, at[2], log_healthy)
-        if learn_size:
-            nudged = np.empty(n)
-            mixture.healthy_log_pmf(
-                data.counts, data.log_factorial, means, cv2, at[2] * math.exp(step_size), nudged
-            )
-            slope = (nudged - log_healthy) / (at[2] * step_size)
+        if fixed is None:
+            log_healthy = healthy(at[2])
+            slope = (healthy(at[2] * math.exp(step_size)) - log_healthy) / (at[2] * step_size)
         else:
-            slope = np.zeros(n)
+            log_healthy, slope = fixed
         log_anomalous, slope_anomalous = family.terms(data, means, at[0])
         total, gradient, outer = mixture.mixture_scores(
             log_healthy, slope, log_anomalous, slope_anomalous, seen, at[1]
@@ -224,7 +226,7 @@ def fit_theta(
         total, gradient, outer, _, _ = best
         jacobian = np.where(free, (values - lows) * (highs - values) / span, 0.0)
         g = gradient * jacobian
-        h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-3 * n * 1e-3, 1.0))
+        h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-6 * n, 1.0))
         direction = np.clip(np.linalg.solve(h, g), -1.5, 1.5)
         logits = np.log(np.maximum(values - lows, 1e-12) / np.maximum(highs - values, 1e-12))
         moved = False

@@ -1,0 +1,62 @@
+"""The options that all experiments share, and how a study of synthetic instances is run with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ew_pipeline.errors import UsageError
+from ew_pipeline.evaluate.experiments.instance import InstanceTask, Record, run_instance, warm_up
+from ew_pipeline.evaluate.experiments.runner import Study
+
+Seed = Annotated[int, typer.Option(min=0, help="Base seed; instance k has its own child of it.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes, one thread each (default: one per core); 0 runs in this one."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(file_okay=False, help="Folder for records and pictures; a study found there is resumed."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+SOURCES = (
+    "algorithm",
+    "data/_checks.py",
+    "data/_long.py",
+    "data/sales_matrix.py",
+    "data/synthetic.py",
+    "evaluate/cost.py",
+    "evaluate/metrics.py",
+    "evaluate/experiments/instance.py",
+)
+
+
+def processes(jobs: int | None) -> int:
+    if jobs is not None:
+        return jobs
+    # Not on every system; it knows about cores that are not ours.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def names(text: str, allowed: Sequence[str], what: str) -> list[str]:
+    """A comma-separated list in which every name is allowed, in the order given."""
+    chosen = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in allowed]
+    if unknown or not chosen:
+        raise UsageError(
+            f"unknown {what}: {', '.join(unknown) or 'none given'}.", f"choose from {', '.join(allowed)}."
+        )
+    return list(dict.fromkeys(chosen))
+
+
+def run_records(
+    title: str, tasks: Sequence[InstanceTask], jobs: int | None, out: Path | None
+) -> list[Record]:
+    """Run or take over every task; the records in the same order."""
+    study = Study(title, run_instance, prepare=warm_up, sources=SOURCES)
+    return [Record.from_json(row) for row in study.run(tasks, jobs=processes(jobs), folder=out)]
