@@ -112,6 +112,9 @@ lazy_command(
     f"{EXPERIMENTS}.robustness:robustness",
     "Data that break the model's assumptions, against doing nothing.",
 )
+lazy_command(
+    reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,7 +16,7 @@ from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
 RATE_CAP = 0.4
-RATE_PENALTY = 15.0  # p(p_A) ~ exp(-15 p_A): a mean of 0.067, and little weight on every third record wrong
+RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
 T_LIMIT = 12.0
 
 
@@ -33,7 +33,7 @@ def theta_of(t: Float, family: int) -> tuple[float, float, float]:
 def theta_prior(t: Float, slope: Float) -> float:
     """log prior of t with Jacobians, and its gradient into ``slope``.
 
-    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-15 p_A) on (0, 0.4).
+    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4).
     """
     g = 1.0 / (1.0 + math.exp(-t[0]))
     alpha = 1.0 / (1.0 + math.exp(-t[1]))

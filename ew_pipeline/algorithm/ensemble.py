@@ -57,9 +57,14 @@ def sample_ensemble(
     budget: SamplerBudget,
     *,
     blind: bool,
+    doubtful: bool,
     n_threads: int = 1,
 ) -> EnsembleFit:
-    """Run the chains and combine them. ``blind``: hold out a tenth per chain and stack on it."""
+    """Run the chains and combine them.
+
+    ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data or no gain over the
+    model without anomalies, so that f is taken cautiously where p_A is not known.
+    """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
     masks: list[Bool | None] = [None] * N_CHAINS
@@ -88,7 +93,7 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    return _combine(data, by_rank, weights, masks, curve)
+    return _combine(data, by_rank, weights, masks, curve, doubtful)
 
 
 def stacking_weights(log_densities: Float, prior: float = STACKING_PRIOR) -> list[float]:
@@ -147,12 +152,13 @@ def _combine(
     weights: dict[int, float],
     masks: list[Bool | None],
     curve: RankCurve | None,
+    doubtful: bool,
 ) -> EnsembleFit:
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
     rates = np.concatenate([chain.rate_draws for chains in by_rank.values() for chain in chains])
-    caution = _caution(rates)
+    caution = _caution(rates) if doubtful else 0.0
     for rank, chains in by_rank.items():
         total, total_means, seen = np.zeros(size), np.zeros(size), np.zeros(size)
         for chain, mask in zip(chains, masks, strict=True):

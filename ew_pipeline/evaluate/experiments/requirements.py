@@ -101,3 +101,10 @@ ROBUSTNESS = (
     Requirement("flagged", "flagged share", 0.01, case="null-nb-5"),
     Requirement("flagged_worst", "largest flagged share", 0.02, case="null-nb-5"),
 )
+
+CHAIN = (
+    Requirement("against_cross", "cost / Ignore of both, less cross-section alone", 0.0),
+    Requirement("against_rule", "… less the trailing rule alone", 0.0),
+    Requirement("against_tuned_rule", "… less the trailing rule tuned in hindsight", 0.0),
+    Requirement("against_ignore", "… less flagging nothing", 0.0),
+)

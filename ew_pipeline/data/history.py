@@ -1,0 +1,234 @@
+"""What a pair used to sell: its level from past weeks alone, for ``EntrywiseDetector.fit(sales, level=…)``.
+
+The mean of a pair's last weeks is noisy where little is sold, and too low where the record has been wrong
+for a while. So
+
+1. a store-by-SKU expectation e of low rank is fitted to the sums of the window;
+2. a week that looks like an anomaly counts less, by its probability of being healthy;
+3. the pair's mean is drawn towards e as far as the data say (empirical Bayes): with tau² the spread of the
+   pairs around e and v the variance of the pair's mean, both relative, it keeps tau²/(tau² + v).
+
+Weeks on promotion are left out, and what moves a whole store or SKU from one week to the next is taken out
+of the weeks before they are averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import sparse
+from scipy.special import expit, gammaln, logit, xlogy
+
+from ew_pipeline.errors import DataError, UsageError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+ROUNDS = 3  # expectation, weights, expectation again: they have settled by then
+SWEEPS = 40
+LEAST_LEVEL = 0.02
+LEAST_TAU2 = 1e-3
+# Only to weigh past weeks: that a few records in a hundred are wrong, and then most sales are lost.
+SUSPECT_RATE, SUSPECT_ALPHA = 0.05, 0.2
+LEAST_WEIGHT = 0.02
+SMOOTHING = 5.0  # units of expected sales that a store-week or SKU-week must overcome to move
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """Past rows as codes, and the pairs of the week in question in row-major order."""
+
+    store: IntArray
+    sku: IntArray
+    week: IntArray
+    units: FloatArray
+    shape: tuple[int, int, int]
+    wanted_store: IntArray
+    wanted_sku: IntArray
+
+
+def trailing_mean(frame: pd.DataFrame, week: str, weeks: int = 5) -> FloatArray:
+    """Plain mean of the last ``weeks`` weeks for every pair of ``week``; NaN for a pair not seen in them.
+
+    Order and arguments as ``trailing_level``; promotions are counted like any other week.
+    """
+    past = _window(frame, week, weeks, drop_promotions=False)
+    pair, wanted = _pairs(past)
+    count = np.bincount(pair, minlength=past.shape[0] * past.shape[1])
+    total = np.bincount(pair, past.units, minlength=count.size)
+    mean = np.full(count.size, np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    return _frozen(mean[wanted])
+
+
+def trailing_level(
+    frame: pd.DataFrame, week: str, weeks: int = 8, prior_weeks: float | None = None, rank: int = 2
+) -> FloatArray:
+    """The level of every pair of ``week``, from the weeks before it.
+
+    Parameters
+    ----------
+    frame : long sales: ``store_id``, ``sku_id``, ``week``, ``units`` and optionally ``promo``.
+    week : as written in the table; weeks are ordered as text, which suits ISO weeks and dates.
+    weeks : how many of the weeks before it are looked at.
+    prior_weeks : how many weeks of its own the expectation is worth; None lets the data say.
+    rank : of the store-by-SKU expectation.
+
+    Returns
+    -------
+    Positive numbers in the order of ``SalesMatrix.from_long(frame, week)``. Only ratios matter to the
+    detector, which finds the movement of this week's stores and SKUs by itself. A pair without a past has
+    its expectation, a new SKU the mean over all of them.
+    """
+    if prior_weeks is not None and not prior_weeks > 0:
+        raise UsageError(f"prior_weeks is {prior_weeks}; it must be positive.", "leave it out, or try 2.")
+    if rank < 1:
+        raise UsageError(f"rank is {rank}; it must be 1 or more.")
+    past = _window(frame, week, weeks, drop_promotions=True)
+    code, wanted = _pairs(past)
+    cells, pair = np.unique(code, return_inverse=True)
+    rank = min(rank, past.shape[0], past.shape[1])
+    weight, effect = np.ones(past.units.size), np.ones(past.units.size)
+    for _ in range(ROUNDS):
+        exposure = np.bincount(pair, weight * effect)
+        sold = np.bincount(pair, weight * past.units)
+        U, V = _low_rank(cells, sold, exposure, past.shape, rank)
+        expected = _rates(U, V, cells, past.shape)
+        effect = _week_effects(past, weight, expected[pair])
+        inverse_size = _dispersion(past.units, expected[pair] * effect, weight)
+        level = _shrunk(sold, exposure, expected, inverse_size, prior_weeks)
+        weight = _healthy(past.units, level[pair] * effect, inverse_size)
+    position = np.minimum(np.searchsorted(cells, wanted), cells.size - 1)
+    seen = cells[position] == wanted
+    return _frozen(np.maximum(np.where(seen, level[position], _rates(U, V, wanted, past.shape)), LEAST_LEVEL))
+
+
+def _window(frame: pd.DataFrame, week: str, weeks: int, *, drop_promotions: bool) -> _Window:
+    if weeks < 1:
+        raise UsageError(f"weeks is {weeks}; it must be 1 or more.")
+    label = frame["week"].astype("str")
+    labels = np.sort(label.unique())
+    if week not in labels:
+        raise DataError(f"no row is of week {week}.", f"the table ends with {labels[-1:]}; choose from it.")
+    before = labels[labels < week][-weeks:]
+    if before.size == 0:
+        raise DataError(f"the table has no week before {week}.", "fit without a level, or add earlier sales.")
+    kept = label.isin(before).to_numpy()
+    if drop_promotions and "promo" in frame:
+        kept = kept & ~frame["promo"].to_numpy(dtype=bool)
+    now = (label == week).to_numpy()
+    either = kept | now
+    store_code, stores = pd.factorize(frame["store_id"][either].astype("str"), sort=True)
+    sku_code, skus = pd.factorize(frame["sku_id"][either].astype("str"), sort=True)
+    past, wanted = kept[either], now[either]
+    order = np.lexsort((sku_code[wanted], store_code[wanted]))
+    return _Window(
+        store=store_code[past].astype(np.int64),
+        sku=sku_code[past].astype(np.int64),
+        week=np.searchsorted(before, label[kept].to_numpy()),
+        units=frame["units"].to_numpy(dtype=np.float64)[kept],
+        shape=(len(stores), len(skus), before.size),
+        wanted_store=store_code[wanted][order].astype(np.int64),
+        wanted_sku=sku_code[wanted][order].astype(np.int64),
+    )
+
+
+def _pairs(past: _Window) -> tuple[IntArray, IntArray]:
+    m = past.shape[1]
+    return past.store * m + past.sku, past.wanted_store * m + past.wanted_sku
+
+
+def _low_rank(
+    cells: IntArray, sold: FloatArray, exposure: FloatArray, shape: tuple[int, int, int], rank: int
+) -> tuple[FloatArray, FloatArray]:
+    """sold ~ Poisson(exposure * (U V^T)) by multiplicative updates (KL-NMF), from a fixed start.
+
+    One mean observation is added to every row and column, so that one without a past has the mean.
+    """
+    n, m, _ = shape
+    i, j = cells // m, cells % m
+    mean = max(float(sold.sum() / max(exposure.sum(), 1e-9)), 1e-6)
+    pattern = sparse.csr_array((exposure, (i, j)), shape=(n, m))
+    # A start that treats no direction like another, and is the same for the same table.
+    grid = 1.0 + 0.5 * np.cos(np.outer(np.arange(n) + 1.0, np.arange(rank)) * 2.4)
+    U = np.sqrt(mean / rank) * grid
+    V = np.full((m, rank), np.sqrt(mean / rank))
+    for _ in range(SWEEPS):
+        for rows in (True, False):
+            ratio = sold / np.maximum(np.einsum("er,er->e", U[i], V[j]), 1e-12)
+            if rows:
+                over = sparse.csr_array((ratio, (i, j)), shape=(n, m))
+                U = U * (over @ V + V.mean(axis=0)) / (pattern @ V + V.mean(axis=0))
+            else:
+                under = sparse.csr_array((ratio, (j, i)), shape=(m, n))
+                V = V * (under @ U + U.mean(axis=0)) / (pattern.T @ U + U.mean(axis=0))
+    return U, V
+
+
+def _rates(U: FloatArray, V: FloatArray, cells: IntArray, shape: tuple[int, int, int]) -> FloatArray:
+    m = shape[1]
+    return np.maximum(np.einsum("er,er->e", U[cells // m], V[cells % m]), LEAST_LEVEL)
+
+
+def _week_effects(past: _Window, weight: FloatArray, expected: FloatArray) -> FloatArray:
+    """Per row: how its store and its SKU moved in its week, 1 for no movement."""
+    n, m, T = past.shape
+    store_week, sku_week = past.store * T + past.week, past.sku * T + past.week
+    by_store, by_sku = np.ones(n * T), np.ones(m * T)
+    sold_store = np.bincount(store_week, weight * past.units, minlength=n * T)
+    sold_sku = np.bincount(sku_week, weight * past.units, minlength=m * T)
+    for _ in range(2):
+        due = np.bincount(store_week, weight * expected * by_sku[sku_week], minlength=n * T)
+        by_store = (sold_store + SMOOTHING) / (due + SMOOTHING)
+        due = np.bincount(sku_week, weight * expected * by_store[store_week], minlength=m * T)
+        by_sku = (sold_sku + SMOOTHING) / (due + SMOOTHING)
+    return np.asarray(by_store[store_week] * by_sku[sku_week])
+
+
+def _dispersion(units: FloatArray, mean: FloatArray, weight: FloatArray) -> float:
+    """1/s0 of a negative binomial by moments: Var = mean + mean²/s0."""
+    excess = float(np.sum(weight * ((units - mean) ** 2 - mean)) / np.sum(weight * mean**2))
+    return float(np.clip(excess, 0.01, 2.0))
+
+
+def _shrunk(
+    sold: FloatArray,
+    exposure: FloatArray,
+    expected: FloatArray,
+    inverse_size: float,
+    prior_weeks: float | None,
+) -> FloatArray:
+    if prior_weeks is not None:
+        return np.asarray((sold + prior_weeks * expected) / (exposure + prior_weeks))
+    seen = np.maximum(exposure, 1e-9)
+    mean = sold / seen
+    noise = (1.0 / expected + inverse_size) / seen
+    # Pairs whose mean is noisy say little about the spread of the true ones.
+    trust = 1.0 / (noise + 0.1) ** 2
+    spread = (mean / expected - 1.0) ** 2 - noise
+    tau2 = max(LEAST_TAU2, float(np.sum(trust * spread) / np.sum(trust)))
+    keep = tau2 / (tau2 + noise)
+    return np.asarray(keep * mean + (1.0 - keep) * expected)
+
+
+def _healthy(units: FloatArray, mean: FloatArray, inverse_size: float) -> FloatArray:
+    """P(healthy) of a pair's week: negative binomial around its level against exponential onset."""
+    mu, s0 = np.maximum(mean, LEAST_LEVEL), 1.0 / inverse_size
+    healthy = (
+        gammaln(units + s0)
+        - gammaln(s0)
+        - gammaln(units + 1.0)
+        - s0 * np.log1p(mu / s0)
+        + xlogy(units, mu / (s0 + mu))
+    )
+    low = SUSPECT_ALPHA * mu
+    wrong = xlogy(units, low) - (units + 1.0) * np.log1p(low)
+    return np.maximum(expit(logit(1.0 - SUSPECT_RATE) + healthy - wrong), LEAST_WEIGHT)
+
+
+def _frozen(values: FloatArray) -> FloatArray:
+    values.setflags(write=False)
+    return values
