@@ -98,6 +98,10 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
             command.invoke(inner)
 
 
+lazy_command(
+    app, "demo", "ew_pipeline.evaluate.demo:demo", "The detector on a simulated chain, start to end."
+)
+
 EXPERIMENTS = "ew_pipeline.evaluate.experiments"
 lazy_command(
     reproduce,

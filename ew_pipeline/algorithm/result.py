@@ -31,7 +31,8 @@ class DetectorFit:
     ----------
     posterior_ : P(anomalous | sales) under the mixture, in [0, 1]; higher is more suspicious.
     expected_sales_ : demand of the pair if it is healthy.
-    expected_cv_ : its coefficient of variation, as if the pair itself had not been seen.
+    expected_cv_ : its coefficient of variation.
+    cavity_sales_, cavity_cv_ : the same as if the pair itself had not been seen.
     theta_ : alpha and p_A with 90% intervals and the verdict whether they are identified.
     rank_, noise_, anomaly_ : what was chosen, by predictive score where "auto".
     dispersion_size_ : s0 of the noise, Var = M + M^2 / s0; infinite for Poisson.
@@ -59,6 +60,7 @@ class DetectorFit:
     factors_: LowRankFactors
     anomaly_model: AnomalyModel
     cavity_sales_: Float
+    cavity_cv_: Float
     null_gain_: float
     rank_curve_: RankCurve | None = None
     held_out_curve_: RankCurve | None = None
@@ -70,7 +72,7 @@ class DetectorFit:
     drop_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("posterior_", "expected_sales_", "expected_cv_", "cavity_sales_"):
+        for name in ("posterior_", "expected_sales_", "expected_cv_", "cavity_sales_", "cavity_cv_"):
             getattr(self, name).flags.writeable = False
 
     @cached_property
@@ -88,7 +90,7 @@ class DetectorFit:
         return drop_probability(
             self.sales.counts,
             self.cavity_sales_,
-            self.expected_cv_**2,
+            self.cavity_cv_**2,
             self.drop_fraction if drop_fraction is None else drop_fraction,
         )
 

@@ -51,7 +51,8 @@ class SamplerBudget:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The draws of one chain, averaged per entry (``cautious``: over the draws with few anomalies); theta draws in full; ``kept`` thinned factors."""
+    """The draws of one chain: averages per entry (``cautious``: over the draws with few anomalies),
+    theta in full, and thinned factors."""
 
     healthy_probability: Float
     cautious_healthy: Float

@@ -10,6 +10,7 @@ paper-practical soft-impute and maximum likelihood   reference: the paper's own 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,7 @@ from ew_pipeline.algorithm.selection import (
     held_out_masks,
     held_out_scores,
     is_sparse,
+    rank_path,
     rival_fit,
 )
 from ew_pipeline.algorithm.soft_impute import soft_impute_to_rank
@@ -54,7 +56,7 @@ from ew_pipeline.data.sales_matrix import SalesMatrix
 RESTARTS = 3
 RESTART_GAP = 60.0  # nats below the best at which a restart is a different, worse explanation
 R_HAT_LIMIT = 1.2
-INTERVAL_WIDENING = 1.35
+ALPHA_WIDENING, RATE_WIDENING = 1.15, 1.35
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 FAMILIES = ("exponential", "thinning", "zero")
 REFERENCE_RANKS = (1, 2, 3, 4, 5, 7, 10)
@@ -139,8 +141,10 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
         budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
     alpha_bounds = (0.0, 1.0) if found.family.alpha_free else (0.0, 0.0)
     theta = theta_from_draws(
-        _widened(ensemble.alpha_draws, *ALPHA_RANGE) if found.family.alpha_free else ensemble.alpha_draws,
-        _widened(ensemble.rate_draws, *RATE_RANGE),
+        _widened(ensemble.alpha_draws, *ALPHA_RANGE, ALPHA_WIDENING)
+        if found.family.alpha_free
+        else ensemble.alpha_draws,
+        _widened(ensemble.rate_draws, *RATE_RANGE, RATE_WIDENING),
         alpha_bounds,
     )
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
@@ -168,16 +172,16 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     )
 
 
-def _widened(draws: Float, low: float, high: float) -> Float:
+def _widened(draws: Float, low: float, high: float, factor: float) -> Float:
     """Draws spread out about their median on the logit scale, for what the chains do not explore.
 
     Few ranks and short chains make the plain quantiles cover the truth in about 75% of the paper's
-    instances instead of 90%; INTERVAL_WIDENING brings that back (``ew reproduce table1``).
+    instances instead of 90%; the factors bring that back (``ew reproduce table1``).
     """
     share = np.clip((draws - low) / (high - low), 1e-6, 1.0 - 1e-6)
     logits = np.log(share / (1.0 - share))
     centre = np.median(logits)
-    return np.asarray(low + (high - low) * expit(centre + INTERVAL_WIDENING * (logits - centre)))
+    return np.asarray(low + (high - low) * expit(centre + factor * (logits - centre)))
 
 
 def _ensemble_rank(found: Exploration, ensemble: EnsembleFit) -> int:
@@ -259,8 +263,9 @@ def _result(
         sales=plan.sales,
         posterior_=1.0 - healthy,
         expected_sales_=means,
-        expected_cv_=np.sqrt(cavity.cavity_cv2),
+        expected_cv_=np.sqrt(cavity.cv2),
         cavity_sales_=np.array(cavity.cavity_means),
+        cavity_cv_=np.sqrt(cavity.cavity_cv2),
         theta_=theta,
         rank_=rank,
         noise_=noise,
@@ -298,6 +303,16 @@ def _warnings(found: Exploration, theta: Theta, converged: bool) -> tuple[str, .
     return tuple(words)
 
 
+def _fold_curve(plan: Plan, denoise: Callable[..., LowRankFactors]) -> RankCurve | None:
+    """Held-out entry folds, or nothing where a matrix is too thin to fold."""
+    sales = plan.sales
+    ranks = tuple(r for r in REFERENCE_RANKS if r <= min(*sales.shape, plan.max_rank))
+    if len(ranks) == 1 or min(sales.shape) == 1:
+        return None
+    folds = entry_folds(sales, N_FOLDS, plan.rng)
+    return held_out_curve(sales, ranks, denoise, folds, level=plan.level)
+
+
 def fit_reference(plan: Plan) -> DetectorFit:
     """``fast``, ``paper`` and ``paper-practical``: denoise, estimate theta, plug in, once each."""
     sales, rng = plan.sales, plan.rng
@@ -311,14 +326,19 @@ def fit_reference(plan: Plan) -> DetectorFit:
         return als(train, rank, rng, level=level).factors
 
     rank, curve = plan.rank, None
-    ranks = tuple(r for r in REFERENCE_RANKS if r <= min(*sales.shape, plan.max_rank))
-    if rank is None:
-        if len(ranks) > 1 and min(sales.shape) > 1:
-            folds = entry_folds(sales, N_FOLDS, rng)
-            curve = held_out_curve(sales, ranks, denoise, folds, level=plan.level)
-            rank = curve.best
-        else:
-            rank = 1
+    if rank is None and plan.mode == "fast":
+        curve = _fold_curve(plan, denoise)
+        rank = curve.best if curve else 1
+    elif rank is None:
+        # the paper's two variants get the rank the default would start from: cross-validated, no oracle
+        path = rank_path(
+            Observations.of(sales, plan.level),
+            exposure_family("exponential"),
+            plan.ranks,
+            rng,
+            negative_binomial=False,
+        )
+        curve, rank = path.curve, path.best.rank
     factors = denoise(sales, rank, plan.level)
     level = 1.0 if plan.level is None else plan.level
     scaled = np.maximum(factors.rates_at(sales) * level, 1e-3)
@@ -336,13 +356,16 @@ def fit_reference(plan: Plan) -> DetectorFit:
     scale = mean_scale(estimate.alpha, estimate.anomaly_rate, model)
     rates = scaled / scale
     healthy = healthy_probability(counts, rates, estimate.alpha, estimate.anomaly_rate, noise, model)
+    # each of the r (n + m) factors costs one count's worth of noise, spread over the observed entries
+    cv = np.sqrt(rank * sum(sales.shape) / sales.n_observed / np.maximum(rates, 0.05))
     words = [] if theta.identified else [f"theta is not identified: {theta.reason}"]
     return DetectorFit(
         sales=sales,
         posterior_=1.0 - healthy,
         expected_sales_=rates,
-        expected_cv_=np.sqrt(rank * sum(sales.shape) / sales.n_observed / np.maximum(rates, 0.05)),
+        expected_cv_=cv,
         cavity_sales_=np.array(rates),
+        cavity_cv_=np.array(cv),
         theta_=theta,
         rank_=rank,
         noise_="poisson" if math.isinf(size) else "negative_binomial",

@@ -65,7 +65,7 @@ def trailing_mean(frame: pd.DataFrame, week: str, weeks: int = 5) -> FloatArray:
 
 
 def trailing_level(
-    frame: pd.DataFrame, week: str, weeks: int = 8, prior_weeks: float | None = None, rank: int = 2
+    frame: pd.DataFrame, week: str, weeks: int = 8, prior_weeks: float | None = None, rank: int = 3
 ) -> FloatArray:
     """The level of every pair of ``week``, from the weeks before it.
 
@@ -93,8 +93,8 @@ def trailing_level(
     rank = min(rank, past.shape[0], past.shape[1])
     weight, effect = np.ones(past.units.size), np.ones(past.units.size)
     for _ in range(ROUNDS):
-        exposure = np.bincount(pair, weight * effect)
-        sold = np.bincount(pair, weight * past.units)
+        exposure = np.bincount(pair, weight * effect).astype(np.float64)
+        sold = np.bincount(pair, weight * past.units).astype(np.float64)
         U, V = _low_rank(cells, sold, exposure, past.shape, rank)
         expected = _rates(U, V, cells, past.shape)
         effect = _week_effects(past, weight, expected[pair])
@@ -170,7 +170,7 @@ def _low_rank(
 
 def _rates(U: FloatArray, V: FloatArray, cells: IntArray, shape: tuple[int, int, int]) -> FloatArray:
     m = shape[1]
-    return np.maximum(np.einsum("er,er->e", U[cells // m], V[cells % m]), LEAST_LEVEL)
+    return np.asarray(np.maximum(np.einsum("er,er->e", U[cells // m], V[cells % m]), LEAST_LEVEL))
 
 
 def _week_effects(past: _Window, weight: FloatArray, expected: FloatArray) -> FloatArray:

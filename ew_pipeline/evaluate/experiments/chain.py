@@ -72,10 +72,10 @@ def chain(
 ) -> None:
     """Cross-section, trailing rule, and the detector on the ratio to each pair's trailing level.
 
-    The truth is the phantom inventory of the simulation, active at any time of the week. "trailing rule" flags
-    sales of at most half the mean of the last five weeks, whatever the costs; "tuned in hindsight" is the best
-    such rule for the week that the truth can pick. "drop" prices P(level fell by half) in place of the
-    posterior: another question, asked of the same fit. "true expected sales" is the best level there is.
+    The truth is the phantom inventory of the simulation, active at any time of the week. "trailing rule"
+    flags sales of at most half the mean of the last five weeks, whatever the costs; "hindsight" is
+    the best such rule for the week that the truth can pick. "drop" prices P(level fell by half) in place of
+    the posterior: another question, asked of the same fit. "true expected sales" is the best level there is.
     """
     tasks = [
         ChainTask(stores, skus, median_units, noise, mode, week, seed, k)
@@ -145,7 +145,7 @@ def show(summaries: Mapping[str, PolicySummary], verdicts: Sequence[Verdict], ro
         (
             "policy",
             "cost / Ignore",
-            f"− “{BOTH_RANK_1}”",
+            f"− ({BOTH_RANK_1})",
             "± s.e.",
             "flagged",
             "AUC",

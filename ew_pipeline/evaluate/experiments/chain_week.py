@@ -32,7 +32,7 @@ FLOORS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 IGNORE = "ignore"
 RULE = "trailing rule"
-TUNED_RULE = "trailing rule, tuned in hindsight"
+TUNED_RULE = "trailing rule, hindsight"
 CROSS = "cross-section"
 BOTH = "both"
 BOTH_RANK_1 = "both, rank 1"

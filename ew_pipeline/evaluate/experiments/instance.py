@@ -37,7 +37,7 @@ MODE_OF = {
 METHODS = (*MODE_OF, IGNORE)
 GAMMAS = (0.05, 0.1)
 WIDTHS = (0.0, 1.0)
-CALIBRATION_BINS = 240
+CALIBRATION_BINS = 480
 LOG_ODDS_RANGE = 14.0
 
 
@@ -252,7 +252,9 @@ def _of_fit(task: InstanceTask, fit: DetectorFit, f_true: Float, anomalous: Bool
             at_bound=theta.at_bound,
         ),
         "rates": _rates(fit, f_true) if task.method == DEFAULT else (),
-        "calibration": calibration_counts(fit.anomaly_probability_, anomalous),
+        "calibration": calibration_counts(fit.anomaly_probability_, anomalous)
+        if task.method == DEFAULT
+        else None,
     }
 
 

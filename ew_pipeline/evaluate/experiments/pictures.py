@@ -42,7 +42,7 @@ def save_table1(records: Sequence[Record], calibration: Sequence[CalibrationRow]
         left.set_xscale("symlog", linthresh=0.01)
         left.set_xlabel("regret")
         left.set_ylabel("share of instances")
-        left.legend()
+        left.legend(loc="lower right")
         right.plot([0, 1], [0, 1], color="grey", linewidth=1)
         right.plot([row.predicted for row in calibration], [row.realised for row in calibration], "o-")
         right.set_xlabel("predicted P(anomaly), by decile")

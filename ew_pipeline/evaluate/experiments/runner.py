@@ -117,8 +117,8 @@ class Study(Generic[T]):
     def _named(self, task: T) -> Row:
         try:
             return self.work(task)
-        except EwError:
-            raise
+        except EwError as error:
+            raise type(error)(f"{task.name}: {error.message}", error.next_step) from error
         except Exception as error:
             raise RuntimeError(f"{task.name}: {type(error).__name__}: {error}") from error
 

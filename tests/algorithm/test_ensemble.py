@@ -1,0 +1,170 @@
+"""Averaging over ranks: weights that are what they claim, and a diagnostic with known answers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from ew_pipeline.algorithm.ensemble import (
+    CAUTION_RANGE,
+    _caution,
+    sample_ensemble,
+    split_r_hat,
+    stacking_weights,
+)
+from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.algorithm.selection import rank_path
+from ew_pipeline.algorithm.variational import Observations
+from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+
+SHORT = SamplerBudget(20, 30, 5, 4)
+
+
+def objective(weights, log_densities, prior):
+    stacked = np.log(np.asarray(weights) @ np.exp(log_densities))
+    return stacked.sum() + prior * np.log(weights).sum()
+
+
+def test_stacking_weights_maximise_their_objective():
+    rng = np.random.default_rng(0)
+    log_densities = rng.normal([[-1.0], [-1.2], [-2.5]], 1.0, (3, 60))
+    prior = 5.0
+    weights = np.array(stacking_weights(log_densities, prior))
+
+    def loss(z):
+        w = np.exp(z - z.max())
+        return -objective(w / w.sum(), log_densities, prior)
+
+    best = minimize(loss, np.zeros(3))
+    expected = np.exp(best.x - best.x.max())
+    np.testing.assert_allclose(weights, expected / expected.sum(), atol=1e-3)
+    assert objective(weights, log_densities, prior) == pytest.approx(-best.fun, abs=1e-3)
+
+
+def test_identical_models_share_the_weight_equally():
+    densities = np.tile(np.random.default_rng(0).normal(size=50), (4, 1))
+    np.testing.assert_allclose(stacking_weights(densities), 0.25)
+
+
+def test_a_model_that_always_predicts_better_takes_what_the_prior_leaves():
+    """100 entries, two models, 5 pseudo-entries each: 105 / 110."""
+    densities = np.array([np.full(100, -1.0), np.full(100, -200.0)])
+    assert stacking_weights(densities, 5.0) == pytest.approx([105 / 110, 5 / 110], abs=1e-4)
+
+
+def test_impossible_densities_do_not_make_nan():
+    densities = np.array([[-1.0, -5000.0, -2.0], [-3000.0, -1.0, -2.0]])
+    weights = stacking_weights(densities)
+    assert np.isfinite(weights).all()
+    assert sum(weights) == pytest.approx(1.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10_000))
+def test_stacking_weights_are_a_distribution(n_models, n_entries, seed):
+    weights = stacking_weights(np.random.default_rng(seed).normal(0.0, 3.0, (n_models, n_entries)))
+    assert min(weights) > 0.0
+    assert sum(weights) == pytest.approx(1.0)
+
+
+def test_r_hat_of_chains_of_one_law_is_one():
+    rng = np.random.default_rng(0)
+    assert split_r_hat([rng.normal(size=2000), rng.normal(size=2000)]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_r_hat_by_hand():
+    """Halves (0, 2), (0, 2), (4, 6), (4, 6): W = 2, B/n = var(1, 1, 5, 5) = 16/3, so
+    sqrt((2 / 2 + 16/3) / 2)."""
+    chains = [np.array([0.0, 2.0, 0.0, 2.0]), np.array([4.0, 6.0, 4.0, 6.0])]
+    assert split_r_hat(chains) == pytest.approx(np.sqrt((1.0 + 16.0 / 3.0) / 2.0))
+
+
+def test_r_hat_sees_chains_apart_and_a_trend_within_one():
+    rng = np.random.default_rng(0)
+    assert split_r_hat([rng.normal(0.0, 1.0, 200), rng.normal(3.0, 1.0, 200)]) > 1.5
+    trend = np.linspace(0.0, 5.0, 200) + rng.normal(0.0, 0.5, 200)
+    assert split_r_hat([trend, trend.copy()]) > 1.5
+
+
+def test_r_hat_of_a_constant_is_one():
+    assert split_r_hat([np.zeros(30), np.zeros(30)]) == 1.0
+
+
+def test_caution_is_none_where_the_rate_is_known_and_full_where_it_is_not():
+    low, high = CAUTION_RANGE
+    rng = np.random.default_rng(0)
+    assert _caution(rng.normal(0.1, 0.1 * low / 2.0, 1000)) == 0.0
+    assert _caution(rng.exponential(0.1, 1000)) == 1.0  # coefficient of variation 1
+    half = np.array([1.0 - (low + high) / 2.0, 1.0 + (low + high) / 2.0])
+    assert _caution(half) == pytest.approx(0.5)
+
+
+def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, **drawn):
+    drawn = {"n": 20, "m": 20, "rank": 2, "mean": 10.0, "observed_share": 0.8, "anomaly_rate": 0.1, **drawn}
+    instance = draw_instance(EnsembleSettings(**drawn), np.random.default_rng(0))
+    data = Observations.of(instance.sales)
+    law = exposure_family(family)
+    rng = np.random.default_rng(0)
+    path = rank_path(data, law, ranks, rng, negative_binomial=False)
+    return data, sample_ensemble(
+        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, n_threads=n_threads
+    )
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_the_ensemble_covers_every_entry(blind):
+    data, fit = ensemble(blind, alpha=0.2)
+    assert fit.healthy_probability.shape == (data.counts.size,)
+    assert np.isfinite(fit.healthy_probability).all()
+    assert (fit.means > 0.0).all()
+    assert sum(fit.weights.values()) == pytest.approx(1.0)
+    assert (fit.held_out_curve is not None) == blind
+    if blind:
+        assert fit.held_out_curve.ranks == tuple(fit.weights)
+    assert fit.caution == 0.0  # not asked for
+    assert fit.r_hat >= 0.9
+
+
+def test_averaged_certainties_are_still_probabilities():
+    """A sale is impossible in the family "zero", so f is exactly 1 there, whatever the ranks' weights
+    sum to in floating point."""
+    for seed in range(12):
+        instance = draw_instance(
+            EnsembleSettings(
+                n=12, m=12, rank=1, mean=6.0, observed_share=0.7, anomaly_rate=0.1, family="zero"
+            ),
+            np.random.default_rng(seed),
+        )
+        data, law, rng = Observations.of(instance.sales), exposure_family("zero"), np.random.default_rng(seed)
+        path = rank_path(data, law, (1, 2, 3), rng, negative_binomial=False)
+        fit = sample_ensemble(data, law, path, rng, SamplerBudget(6, 6, 2, 2), blind=True, doubtful=True)
+        assert fit.healthy_probability.max() <= 1.0, f"seed {seed}, weights {fit.weights}"
+        assert fit.healthy_probability.min() >= 0.0
+
+
+def test_the_number_of_threads_changes_nothing():
+    _, one = ensemble(True, alpha=0.2)
+    _, two = ensemble(True, alpha=0.2, n_threads=2)
+    np.testing.assert_array_equal(one.healthy_probability, two.healthy_probability)
+    np.testing.assert_array_equal(one.rate_draws, two.rate_draws)
+    assert one.weights == two.weights
+
+
+def test_the_mean_factors_are_the_posterior_mean_of_the_rates():
+    """From a few kept draws, so only close to the mean over all of them."""
+    data, fit = ensemble(False, ranks=(2,), alpha=0.2)
+    ratio = fit.factors.rates_at(data.sales) / fit.means
+    assert np.median(ratio) == pytest.approx(1.0, abs=0.05)
+    assert np.quantile(np.abs(ratio - 1.0), 0.9) < 0.3
+    assert fit.factors.left.shape[1] == 2 * 2 * SHORT.kept  # rank x chains x kept draws
+
+
+def test_draws_are_pooled_by_weight():
+    _, fit = ensemble(True, alpha=0.2)
+    heaviest = max(fit.weights.values())
+    # each chain gives round(4 w length) draws: all weights together about 4 x 2 chains x 30 draws
+    assert fit.rate_draws.size == pytest.approx(240, abs=6)
+    assert 0.0 < heaviest < 1.0
+    assert fit.rate_draws.size == fit.alpha_draws.size == fit.size_draws.size

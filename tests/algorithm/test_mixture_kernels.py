@@ -1,0 +1,404 @@
+"""The compiled numerics against scipy, finite differences and quadrature."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import digamma as scipy_digamma
+from scipy.special import gammaln
+
+from ew_pipeline.algorithm import _fast_math as fast
+from ew_pipeline.algorithm import _mixture_kernels as mixture
+from ew_pipeline.algorithm import _sampler_kernels as sampling
+from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm._variational_kernels import digamma
+from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning
+from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, exposure_family
+from ew_pipeline.algorithm.variational import Observations
+from ew_pipeline.data.sales_matrix import SalesMatrix
+
+COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])
+LOG_FACTORIAL = gammaln(COUNTS + 1.0)
+
+
+def fast_log(values):
+    y = np.asarray(values, dtype=np.float32)
+    scratch, out = np.empty(y.size, np.int32), np.empty(y.size, np.float32)
+    fast.log_into(y.view(np.int32), scratch, scratch.view(np.float32), out, y.size)
+    return out.astype(np.float64)
+
+
+def fast_exp(values):
+    y = np.array(values, dtype=np.float32)
+    scratch = np.empty(y.size, np.int32)
+    fast.exp_inplace(y, scratch, scratch.view(np.float32), y.size)
+    return y.astype(np.float64)
+
+
+def test_fast_log_of_mantissas_is_within_three_millionths():
+    y = np.linspace(1.0, 2.0, 200_001, dtype=np.float32)[:-1]
+    assert np.abs(fast_log(y) - np.log(y.astype(np.float64))).max() < 3e-6
+
+
+def test_fast_log_is_exact_at_one_and_holds_over_all_magnitudes():
+    assert fast_log([1.0])[0] == 0.0
+    y = np.geomspace(1e-30, 1e30, 20_001).astype(np.float32)
+    exact = np.log(y.astype(np.float64))
+    np.testing.assert_allclose(fast_log(y), exact, rtol=3e-7, atol=3e-6)
+
+
+def test_fast_exp_polynomial_is_within_single_precision():
+    y = np.linspace(-0.34, 0.34, 100_001).astype(np.float32)  # one octave: no scaling by powers of two
+    assert np.abs(fast_exp(y) / np.exp(y.astype(np.float64)) - 1.0).max() < 3e-7
+
+
+def test_fast_exp_holds_over_its_range_and_is_limited_beyond():
+    y = np.linspace(-41.0, 41.0, 50_001).astype(np.float32)
+    assert np.abs(fast_exp(y) / np.exp(y.astype(np.float64)) - 1.0).max() < 5e-6  # float32 rounding of y
+    np.testing.assert_allclose(fast_exp([-500.0, 500.0]), [2.0**-60, 2.0**60], rtol=3e-7)
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0, 5.0, 1e4, 1e8, 1e15])
+def test_log_rising_is_the_sum_of_logarithms(size):
+    for x in (0, 1, 5, 12, 13, 200):
+        exact = math.fsum(math.log(size + k) for k in range(x))
+        assert mixture.log_rising(float(x), size) == pytest.approx(exact, rel=1e-10, abs=1e-10)
+
+
+def test_digamma_matches_scipy():
+    for x in (1e-3, 0.3, 1.0, 5.99, 6.0, 123.4):
+        assert digamma(x) == pytest.approx(scipy_digamma(x), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("cv2", "inverse_size"), [(0.0, 0.2), (0.3, 0.0), (0.3, 0.2), (0.0, 2.0)])
+@pytest.mark.parametrize("mu", [1e-6, 0.4, 9.0, 5000.0])
+def test_healthy_log_pmf_is_negative_binomial_with_both_spreads(mu, cv2, inverse_size):
+    out = np.empty(COUNTS.size)
+    full = np.full(COUNTS.size, mu)
+    mixture.healthy_log_pmf(COUNTS, LOG_FACTORIAL, full, np.full(COUNTS.size, cv2), inverse_size, out)
+    size = 1.0 / (cv2 + inverse_size)
+    np.testing.assert_allclose(out, stats.nbinom.logpmf(COUNTS, size, size / (size + mu)), rtol=1e-8)
+
+
+def test_healthy_log_pmf_without_spread_is_poisson():
+    out = np.empty(COUNTS.size)
+    mixture.healthy_log_pmf(
+        COUNTS, LOG_FACTORIAL, np.full(COUNTS.size, 3.5), np.zeros(COUNTS.size), 0.0, out
+    )
+    np.testing.assert_allclose(out, stats.poisson.logpmf(COUNTS, 3.5), rtol=1e-12)
+
+
+def test_healthy_log_pmf_is_continuous_where_poisson_takes_over():
+    values = []
+    for inverse_size in (0.9e-9, 1.1e-9):
+        out = np.empty(COUNTS.size)
+        mixture.healthy_log_pmf(
+            COUNTS, LOG_FACTORIAL, np.full(COUNTS.size, 40.0), np.zeros(COUNTS.size), inverse_size, out
+        )
+        values.append(out)
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("s", [1.0, 2.5, 1e12])
+def test_anomalous_log_pmf_and_its_slope_in_alpha(s):
+    means = np.full(COUNTS.size, 8.0)
+
+    def terms(alpha):
+        log_pmf, slope = np.empty(COUNTS.size), np.empty(COUNTS.size)
+        mixture.gamma_exposure_terms(COUNTS, LOG_FACTORIAL, means, alpha, s, log_pmf, slope)
+        return log_pmf, slope
+
+    log_pmf, slope = terms(0.3)
+    exact = (
+        stats.poisson.logpmf(COUNTS, 2.4) if s > 1e9 else stats.nbinom.logpmf(COUNTS, s, s / (s + 2.4))
+    )
+    np.testing.assert_allclose(log_pmf, exact, rtol=1e-8)
+    h = 1e-6
+    np.testing.assert_allclose(slope, (terms(0.3 + h)[0] - terms(0.3 - h)[0]) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
+def mixture_case():
+    rng = np.random.default_rng(3)
+    counts = rng.poisson(4.0, 40).astype(np.float64)
+    return counts, gammaln(counts + 1.0), rng.gamma(3.0, 2.0, 40), np.full(40, 0.05)
+
+
+def test_mixture_scores_match_finite_differences_and_outer_products():
+    counts, log_factorial, means, cv2 = mixture_case()
+    weight = np.ones(40)
+    weight[5] = 0.0
+
+    def parts(alpha, inverse_size):
+        healthy, anomalous, slope = np.empty(40), np.empty(40), np.empty(40)
+        mixture.healthy_log_pmf(counts, log_factorial, means, cv2, inverse_size, healthy)
+        mixture.gamma_exposure_terms(counts, log_factorial, means, alpha, 1.0, anomalous, slope)
+        return healthy, anomalous, slope
+
+    def total(alpha, rate, inverse_size):
+        healthy, anomalous, _ = parts(alpha, inverse_size)
+        entry = np.logaddexp(np.log1p(-rate) + healthy, np.log(rate) + anomalous)
+        return entry * weight
+
+    h = 1e-6
+    at = (0.3, 0.15, 0.2)
+    per_entry = np.array(
+        [
+            (total(*(np.array(at) + h * np.eye(3)[k])) - total(*(np.array(at) - h * np.eye(3)[k]))) / (2 * h)
+            for k in range(3)
+        ]
+    )
+    healthy, anomalous, slope = parts(at[0], at[2])
+    slope_healthy = (parts(at[0], at[2] + h)[0] - parts(at[0], at[2] - h)[0]) / (2 * h)
+    value, gradient, outer = mixture.mixture_scores(healthy, slope_healthy, anomalous, slope, weight, at[1])
+    assert value == pytest.approx(total(*at).sum(), rel=1e-12)
+    np.testing.assert_allclose(gradient, per_entry.sum(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(outer, per_entry @ per_entry.T, rtol=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    log_healthy=st.floats(-1e6, 0.0),
+    log_anomalous=st.floats(-1e6, 0.0),
+    rate=st.floats(0.0, 0.4),
+)
+def test_healthy_share_is_a_probability_and_never_nan(log_healthy, log_anomalous, rate):
+    out = np.empty(1)
+    total = mixture.healthy_share(np.array([log_healthy]), np.array([log_anomalous]), rate, out)
+    assert 0.0 <= out[0] <= 1.0
+    assert math.isfinite(total)
+
+
+def test_healthy_share_is_bayes_rule():
+    out = np.empty(2)
+    total = mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), 0.25, out)
+    np.testing.assert_allclose(out, [0.15 / 0.175, 0.0075 / 0.0825])
+    assert total == pytest.approx(math.log(0.175) + math.log(0.0825))
+
+
+@pytest.mark.parametrize(("x", "mu"), [(0.0, 6.0), (2.0, 6.0), (9.0, 6.0)])
+def test_exposure_weights_are_posterior_means_of_the_exposure(x, mu):
+    """tau by quadrature over the exposure: prior Gamma, likelihood Poisson(E mu)."""
+    exposure = np.linspace(1e-6, 12.0, 400_001)
+
+    def posterior_mean(shape, mean):
+        weight = stats.gamma.pdf(exposure, shape, scale=mean / shape) * stats.poisson.pmf(x, exposure * mu)
+        return (weight * exposure).sum() / weight.sum()
+
+    f, level, alpha, s, s0 = 0.7, 3.0, 0.3, 1.5, 4.0
+    out = np.empty(1)
+    mixture.gamma_exposure_weights(
+        np.array([x]), np.array([mu]), np.array([f]), alpha, s, 1.0 / s0, np.array([level]), out
+    )
+    expected = level * (f * posterior_mean(s0, 1.0) + (1.0 - f) * posterior_mean(s, alpha))
+    assert out[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_exposure_weights_of_the_limits_are_one_alpha_and_zero():
+    def weight(healthy, s, alpha):
+        out = np.empty(1)
+        one = np.ones(1)
+        mixture.gamma_exposure_weights(5 * one, 3 * one, healthy * one, alpha, s, 0.0, 2 * one, out)
+        return out[0]
+
+    assert weight(1.0, 1.0, 0.3) == 2.0  # healthy Poisson: exposure 1, times level 2
+    assert weight(0.0, 1e12, 0.3) == pytest.approx(0.6)  # thinning: alpha
+    assert weight(0.0, 0.0, 0.0) == 0.0  # no sales
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("exponential", ExponentialOnset()), ("thinning", Thinning())]
+)
+def test_an_anomaly_model_by_its_likelihood_alone_agrees_with_the_compiled_family(name, model):
+    data = Observations.of(SalesMatrix.from_dense(np.array([[0, 1, 4], [9, 2, 6]])))
+    means = np.array([2.0, 5.0, 7.0, 9.0, 3.0, 4.0])
+    healthy = np.full(6, 0.4)
+    compiled, generic = exposure_family(name), MixedPoisson(model)
+    for mine, theirs in zip(compiled.terms(data, means, 0.3), generic.terms(data, means, 0.3), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=2e-3, atol=2e-3)
+    expected = compiled.weights(data, means, healthy, 0.3, 0.1)
+    uncapped = expected < 0.9  # the generic form limits the exposure of an anomaly
+    assert uncapped.sum() >= 4
+    np.testing.assert_allclose(
+        generic.weights(data, means, healthy, 0.3, 0.1)[uncapped], expected[uncapped], rtol=1e-6
+    )
+
+
+def test_a_named_family_is_compiled_and_an_object_is_not():
+    assert isinstance(exposure_family("exponential"), GammaExposure)
+    assert isinstance(exposure_family("uniform"), MixedPoisson)
+    assert isinstance(exposure_family(ExponentialOnset()), MixedPoisson)
+
+
+FAMILIES = {"exponential": (GAMMA, 1.0), "gamma": (GAMMA, 3.0), "thinning": (THINNING, 1.0), "zero": (ZERO, 1.0)}
+
+
+class SmallPosterior:
+    """Six by five with two pairs missing, a level, and both the exact density and the fast gradient."""
+
+    def __init__(self, family, rank):
+        rng = np.random.default_rng(11)
+        self.code, self.s = FAMILIES[family]
+        counts = rng.poisson(3.0, (6, 5))
+        counts[0, 0] = counts[2, 3] = 0
+        observed = np.ones((6, 5), dtype=bool)
+        observed[1, 4] = observed[5, 0] = False
+        self.sales = SalesMatrix.from_dense(counts, observed)
+        self.level = rng.uniform(0.5, 2.0, self.sales.n_observed)
+        self.kinds, kind = np.unique(self.sales.counts.astype(np.float64), return_inverse=True)
+        self.kind = kind.astype(np.int32)
+        self.left = rng.gamma(4.0, 0.4, (6, rank))
+        self.right = rng.gamma(4.0, 0.4, (5, rank)) / rank
+        self.theta = np.array([4.0, 0.0 if self.code == ZERO else 0.35, 0.2])
+        self.log_factorial = gammaln(self.sales.counts + 1.0)
+
+    def tables(self, theta):
+        exact = np.empty(self.kinds.size), np.empty(self.kinds.size)
+        single = np.empty(self.kinds.size, np.float32), np.empty(self.kinds.size, np.float32)
+        sampling.tables(self.kinds, *theta, self.s, self.code, *exact, *single)
+        return exact, single
+
+    def log_density(self, left, right, theta):
+        exact, _ = self.tables(theta)
+        out = [np.empty(self.sales.n_observed) for _ in range(3)]
+        total = sampling.densities(
+            self.sales.indptr,
+            self.sales.cols,
+            self.kind,
+            self.kinds,
+            self.level,
+            self.log_factorial,
+            left,
+            right,
+            *exact,
+            *theta,
+            self.s,
+            self.code,
+            *out,
+        )
+        return total, out
+
+    def gradient(self):
+        _, (log_odds, slope) = self.tables(self.theta)
+        rank = self.left.shape[1]
+        width = padded(rank)
+        wide = [np.zeros((len(side), width), np.float32) for side in (self.left, self.right)]
+        wide[0][:, :rank], wide[1][:, :rank] = self.left, self.right
+        pulls = [np.full_like(side, np.nan) for side in wide]
+        d_size, d_alpha, anomalies = gradient_kernel(width)(
+            self.sales.indptr,
+            self.sales.cols,
+            self.kind,
+            self.sales.counts.astype(np.float32),
+            self.level.astype(np.float32),
+            *wide,
+            log_odds,
+            slope,
+            self.theta[0],
+            self.theta[1],
+            self.s,
+            self.code,
+            int(np.diff(self.sales.indptr).max()),
+            *pulls,
+        )
+        rate = self.theta[2]
+        d_rate = anomalies / rate - (self.sales.n_observed - anomalies) / (1.0 - rate)
+        return pulls, np.array([d_size, d_alpha, d_rate])
+
+    def differences(self, h=1e-6):
+        """Central differences of the exact density in U, V and theta."""
+        found = []
+        for position, values in enumerate((self.left, self.right, self.theta)):
+            slopes = np.zeros(values.shape)
+            for index in np.ndindex(values.shape):
+                ends = []
+                for sign in (1.0, -1.0):
+                    point = [self.left, self.right, self.theta]
+                    point[position] = values.copy()
+                    point[position][index] += sign * h
+                    ends.append(self.log_density(*point)[0])
+                slopes[index] = (ends[0] - ends[1]) / (2.0 * h)
+            found.append(slopes)
+        return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rank", [1, 3, 4, 6])
+def test_gradient_kernel_matches_differences_of_the_exact_density(family, rank):
+    case = SmallPosterior(family, rank)
+    pulls, slopes = case.gradient()
+    in_left, in_right, in_theta = case.differences()
+    np.testing.assert_allclose(pulls[0][:, :rank], in_left, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(pulls[1][:, :rank], in_right, rtol=2e-4, atol=2e-4)
+    free = [0, 2] if case.code == ZERO else [0, 1, 2]  # alpha is not a parameter of "zero"
+    np.testing.assert_allclose(slopes[free], in_theta[free], rtol=2e-4, atol=2e-3)
+
+
+def test_gradient_kernel_leaves_padding_at_zero():
+    case = SmallPosterior("exponential", 6)
+    pulls, _ = case.gradient()
+    assert padded(6) == 8
+    assert padded(4) == 4
+    assert padded(1) == 4
+    for pull in pulls:
+        assert (pull[:, 6:] == 0.0).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_exact_density_is_the_mixture_of_scipy(family):
+    case = SmallPosterior(family, 2)
+    s0, alpha, rate = case.theta
+    total, (means, f, entries) = case.log_density(case.left, case.right, case.theta)
+    x = case.sales.counts
+    mu = case.level * (case.left @ case.right.T)[case.sales.rows, case.sales.cols]
+    healthy = stats.nbinom.pmf(x, s0, s0 / (s0 + mu))
+    anomalous = {
+        GAMMA: stats.nbinom.pmf(x, case.s, case.s / (case.s + alpha * mu)),
+        THINNING: stats.poisson.pmf(x, alpha * mu),
+        ZERO: (x == 0).astype(np.float64),
+    }[case.code]
+    density = (1.0 - rate) * healthy + rate * anomalous
+    np.testing.assert_allclose(means, mu, rtol=1e-12)
+    np.testing.assert_allclose(entries, np.log(density), rtol=1e-9)
+    np.testing.assert_allclose(f, (1.0 - rate) * healthy / density, rtol=1e-9)
+    assert total == pytest.approx(np.log(density).sum())
+
+
+def test_theta_prior_slope_matches_differences():
+    t, h, slope, unused = np.array([0.4, -1.1, 0.8]), 1e-6, np.empty(3), np.empty(3)
+    sampling.theta_prior(t, slope)
+    for k in range(3):
+        step = h * np.eye(3)[k]
+        difference = sampling.theta_prior(t + step, unused) - sampling.theta_prior(t - step, unused)
+        assert slope[k] == pytest.approx(difference / (2 * h), rel=1e-6, abs=1e-8)
+
+
+def test_theta_prior_is_the_documented_density_with_its_jacobian():
+    """log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4)."""
+    unused = np.empty(3)
+
+    def documented(t, h=1e-6):
+        _, alpha, rate = sampling.theta_of(t, GAMMA)
+        value = 0.5 * math.log(1.0 - alpha) - 8.0 * rate
+        for k in range(3):
+            step = h * np.eye(3)[k]
+            up, down = sampling.theta_of(t + step, GAMMA), sampling.theta_of(t - step, GAMMA)
+            ends = (math.log(up[0]), math.log(down[0])) if k == 0 else (up[k], down[k])
+            value += math.log((ends[0] - ends[1]) / (2.0 * h))
+        return value
+
+    a, b = np.array([0.4, -1.1, 0.8]), np.array([-1.0, 1.3, -2.0])
+    change = sampling.theta_prior(a, unused) - sampling.theta_prior(b, unused)
+    assert change == pytest.approx(documented(a) - documented(b), rel=1e-6)
+
+
+def test_prior_shape_is_drawn_by_its_likelihood():
+    """V ~ Gamma(a, a), U ~ Gamma(a, b): with 4000 factors the draw is next to the truth, 4."""
+    rng = np.random.default_rng(0)
+    left, right = rng.gamma(4.0, 1.0 / 2.0, 2000), rng.gamma(4.0, 1.0 / 4.0, 2000)
+    grid = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+    logs = float(np.log(left).sum() + np.log(right).sum())
+    for u in (0.01, 0.5, 0.99):
+        assert sampling.sample_prior_shape(u, grid, 2000, 2000, logs, float(right.sum()), 2.0) == 4.0

@@ -1,0 +1,165 @@
+"""A study that is stopped goes on where it stopped, and never takes over what other code has made."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from ew_pipeline.errors import FitError, UsageError
+from ew_pipeline.evaluate.experiments import runner
+from ew_pipeline.evaluate.experiments.runner import IN_THIS_PROCESS, Study, code_hash
+
+DONE: list[int] = []
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+    fails: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"square of {self.number}"
+
+    def identity(self):
+        return asdict(self)
+
+
+def square(task: Square) -> dict[str, float]:
+    if task.fails == "bug":
+        raise ZeroDivisionError("division by zero")
+    if task.fails == "fit":
+        raise FitError("no answer", "try again")
+    DONE.append(task.number)
+    return {"number": task.number, "value": task.number**2 / 3}
+
+
+def threads(task: Square) -> dict[str, str | None]:
+    return {"threads": os.environ.get("NUMBA_NUM_THREADS"), "prepared": os.environ.get("EW_TEST_PREPARED")}
+
+
+def prepare() -> None:
+    os.environ["EW_TEST_PREPARED"] = "yes"
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    DONE.clear()
+
+
+def study(title: str = "squares", sources: tuple[str, ...] = ("errors.py",)) -> Study[Square]:
+    return Study(title, square, prepare=nothing, sources=sources)
+
+
+def tasks(*numbers: int) -> list[Square]:
+    return [Square(number) for number in numbers]
+
+
+def test_records_come_in_the_order_of_the_tasks():
+    rows = study().run(tasks(3, 1, 2), jobs=IN_THIS_PROCESS)
+    assert [row["number"] for row in rows] == [3, 1, 2]
+
+
+def test_a_second_run_takes_over_what_is_there_and_runs_the_rest(tmp_path):
+    study().run(tasks(1, 2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    DONE.clear()
+    rows = study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [3]
+    assert rows == study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS)
+
+
+def test_a_run_that_fails_keeps_the_records_before_it(tmp_path):
+    with pytest.raises(RuntimeError, match="square of 9: ZeroDivisionError: division by zero"):
+        study().run([*tasks(1, 2), Square(9, "bug"), *tasks(3)], jobs=IN_THIS_PROCESS, folder=tmp_path)
+    DONE.clear()
+    study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [3]
+
+
+def test_an_error_of_the_package_keeps_its_kind_and_names_the_task():
+    with pytest.raises(FitError, match=r"square of 9: no answer\nNext: try again"):
+        study().run([Square(9, "fit")], jobs=IN_THIS_PROCESS)
+
+
+def test_a_line_cut_off_by_a_crash_is_run_again_and_spoils_nothing(tmp_path):
+    study().run(tasks(1, 2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    file = tmp_path / "squares.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    DONE.clear()
+    rows = study().run(tasks(1, 2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [2]
+    assert [row["number"] for row in rows] == [1, 2]
+    assert file.read_bytes() == whole
+
+
+def test_a_whole_record_without_its_newline_is_not_glued_to_the_next(tmp_path):
+    study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    file = tmp_path / "squares.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    study().run(tasks(1, 2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert [json.loads(line)["record"]["number"] for line in file.read_text().splitlines()] == [1, 2]
+
+
+def test_a_file_that_holds_no_records_is_refused(tmp_path):
+    (tmp_path / "squares.jsonl").write_text("not a record\n")
+    with pytest.raises(UsageError, match="no record"):
+        study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+
+
+def test_records_of_other_code_or_another_version_are_not_taken_over(tmp_path, monkeypatch):
+    study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    DONE.clear()
+    study(sources=("console.py",)).run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [1]
+    monkeypatch.setattr(runner, "__version__", "99.0")
+    study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [1, 1]
+
+
+def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path / "file" / "below")
+
+
+def test_the_code_hash_sees_meaning_and_not_layout(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "PACKAGE", tmp_path)
+    module = tmp_path / "part" / "module.py"
+    module.parent.mkdir()
+
+    def hashed(text: str) -> str:
+        module.write_text(text)
+        return code_hash(["part"])
+
+    first = hashed("x = 1\n")
+    assert hashed("# why\nx  =  1\n") == first
+    assert hashed("x = 2\n") != first
+
+
+def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_alone(monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    rows = Study("threads", threads, prepare=prepare, sources=()).run(tasks(1, 2), jobs=2)
+    assert rows == 2 * [{"threads": "1", "prepared": "yes"}]
+    assert os.environ["NUMBA_NUM_THREADS"] == "2"
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert "EW_TEST_PREPARED" not in os.environ
+
+
+def test_workers_and_this_process_give_the_same_records(tmp_path: Path):
+    here = study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS)
+    assert study().run(tasks(1, 2, 3), jobs=2, folder=tmp_path) == here
+
+
+def test_an_error_in_a_worker_reaches_us_as_what_it_is():
+    with pytest.raises(FitError, match="square of 9: no answer"):
+        study().run([Square(9, "fit")], jobs=1)
