@@ -52,6 +52,20 @@ def test_help_lists_the_reproduce_group():
     assert "reproduce" in result.stdout
 
 
+@pytest.mark.parametrize("name", ["table1", "regret", "robustness", "chain"])
+def test_the_experiments_are_listed_and_have_the_common_options(name):
+    assert name in CliRunner().invoke(app, ["reproduce", "--help"]).stdout
+    result = CliRunner().invoke(app, ["reproduce", name, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for option in ("--instances", "--seed", "--jobs", "--out", "--json"):
+        assert option in result.stdout
+
+
+def test_the_demonstration_is_listed_and_has_help():
+    assert "demo" in CliRunner().invoke(app, ["--help"]).stdout
+    assert "--seed" in CliRunner().invoke(app, ["demo", "--help"]).stdout
+
+
 def test_an_unknown_command_is_a_usage_error():
     result = CliRunner().invoke(app, ["reprodcue"])
     assert result.exit_code == 2

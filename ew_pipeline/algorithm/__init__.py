@@ -1,0 +1,40 @@
+"""The entrywise method: numpy, scipy and numba only; nothing here reads files or starts anything.
+
+The paper is Farias, Li and Peng, *Fixing Inventory Inaccuracies At Scale*. Its steps, and where they are:
+
+===== =============================================== =========================== =========================
+Step  In the paper                                    File                        Function
+===== =============================================== =========================== =========================
+1     M = nm/|Omega| SVD(X)_r (Algorithm 1)           svd.py                      zero_filled_svd
+1     soft-impute (section 4, appendix C)             soft_impute.py              soft_impute_to_rank
+1     least squares, Poisson-weighted (ours)          als.py                      als
+1+2   Gamma-Poisson factorisation, cavity (ours)      variational.py              fit_variational
+1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
+–     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
+2     moment matching, Eq. (optimize-F)               moments.py                  match_moments
+2     maximum likelihood ("Aside" of section 3.3)     likelihood.py               maximum_likelihood
+2     intervals and "not identified" (ours)           intervals.py                information_interval
+3     f_ij, Eq. (fij-star) and (plug-in-f)            posterior.py                healthy_probability
+3     the drop itself (ours)                          posterior.py                drop_probability
+4     cost rule, Eq. (decision-rule); cap per store   decision.py, costs.py       flag_by_cost, flag_with_cap
+4     Algorithm 2, rate gamma (appendix D)            rate.py                     flag_by_rate
+–     pi*, the ideal policy (section 3.1)             ideal.py                    ideal_healthy_probability
+–     Anom(alpha, M) and g(alpha), Eq. (def-g)        anomaly_models.py           AnomalyModel
+–     all of it for one week                          detector.py, tiers.py       EntrywiseDetector
+===== =============================================== =========================== =========================
+
+Symbols, used inside functions only: X counts; Omega the observed set; M expected sales if healthy,
+M = U V^T (times the level L where history is given); alpha severity, g(alpha) the share still sold;
+p_A the anomaly rate; theta = (alpha, p_A); e(theta) = 1 - p_A (1 - g(alpha)); f = P(healthy | X);
+s0 the size of negative binomial noise, Var = M + M^2 / s0; c0 the cost of a false alarm, c1 of a miss.
+
+Where we leave the paper, and why:
+
+- Flagging a healthy pair costs c0 and missing an anomaly c1, as its Algorithm 1 has it; a formula of its
+  section 2 and a sentence of section 4 have them the other way round.
+- Exp(alpha) has mean alpha, so Poisson(Exp(alpha) M) is geometric with mean alpha M.
+- Nothing is told to the fit: its printed regret of 0.06 was scored with the true theta and the true rank.
+- theta is learnt together with M and on leave-one-out predictions; in-sample, M has absorbed a part of
+  each anomaly and p_A comes out too low.
+- Noise may be overdispersed; where theta is not identified, f is taken cautiously (see ensemble.py).
+"""

@@ -48,6 +48,7 @@ class EntrywiseDetector:
     anomaly : "auto", "exponential", "thinning", "zero", "uniform", or your own AnomalyModel.
     probability : what is priced: "posterior" (the paper) or "drop", P(level >= sales / drop_fraction).
     max_rank : largest rank tried by "auto".
+    cross_check : also score the chosen rank and its neighbours on held-out pairs (``held_out_curve_``).
     n_threads : chains run side by side; the result does not depend on it.
     random_state : seed; the same data and seed give the same result.
 
@@ -74,6 +75,7 @@ class EntrywiseDetector:
         probability: str = "posterior",
         drop_fraction: float = 0.5,
         max_rank: int = 10,
+        cross_check: bool = False,
         n_threads: int = 1,
         budget: SamplerBudget | None = None,
         random_state: int = 0,
@@ -85,6 +87,7 @@ class EntrywiseDetector:
         self.probability = probability
         self.drop_fraction = drop_fraction
         self.max_rank = max_rank
+        self.cross_check = cross_check
         self.n_threads = n_threads
         self.budget = budget
         self.random_state = random_state
@@ -127,6 +130,7 @@ class EntrywiseDetector:
             mode_reason=reason,
             probability=self.probability,
             drop_fraction=self.drop_fraction,
+            cross_check=self.cross_check,
         )
 
     def _choose_tier(self, sales: SalesMatrix, found: Exploration, budget: SamplerBudget) -> tuple[bool, str]:

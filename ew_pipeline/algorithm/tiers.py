@@ -79,6 +79,7 @@ class Plan:
     mode_reason: str
     probability: str
     drop_fraction: float
+    cross_check: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -241,6 +242,21 @@ def _mean_of(fits: list[VariationalFit]) -> LowRankFactors:
     )
 
 
+def _cross_check(found: Exploration, rng: np.random.Generator) -> RankCurve:
+    """Held-out scores of the chosen rank and its neighbours on the path: does the cavity's choice hold?"""
+    ranks = sorted(found.path.fits)
+    at = ranks.index(found.path.best.rank)
+    masks = held_out_masks(found.data.counts.size, 1, rng)
+    return held_out_scores(
+        found.data,
+        found.family,
+        tuple(ranks[max(at - 1, 0) : at + 2]),
+        masks,
+        rng,
+        negative_binomial=found.path.negative_binomial,
+    )
+
+
 def _result(
     plan: Plan,
     found: Exploration,
@@ -259,6 +275,8 @@ def _result(
     cavity: VariationalFit | None = None,
 ) -> DetectorFit:
     cavity = cavity or found.path.fits[rank]
+    if held_out is None and plan.cross_check:
+        held_out = _cross_check(found, plan.rng)
     return DetectorFit(
         sales=plan.sales,
         posterior_=1.0 - healthy,

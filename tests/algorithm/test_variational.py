@@ -86,7 +86,7 @@ def test_held_out_counts_do_not_reach_the_fit(negative_binomial):
     drawn = instance(seed=3, rank=2, n=20, m=20, anomaly_rate=0.1, alpha=0.2)
     sales = drawn.sales
     mask = np.zeros(sales.n_observed, dtype=bool)
-    mask[::10] = True
+    mask[::7] = True
     other = np.where(mask, sales.counts + 7, sales.counts)
     changed = SalesMatrix.from_coo(sales.rows, sales.cols, other, sales.shape)
     data = Observations.of(sales)
@@ -105,7 +105,7 @@ def test_the_cavity_of_a_held_out_entry_is_the_prediction_itself():
     drawn = instance(seed=3, rank=2, n=20, m=20, anomaly_rate=0.1, alpha=0.2)
     data = Observations.of(drawn.sales)
     mask = np.zeros(data.counts.size, dtype=bool)
-    mask[::10] = True
+    mask[::7] = True
     result = fit(data, rank=2, held_out=mask)
     np.testing.assert_allclose(result.cavity_means[mask], result.means[mask])
 

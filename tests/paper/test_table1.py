@@ -44,7 +44,8 @@ def test_every_printed_row_says_what_differs():
 def test_the_ensemble_is_the_one_of_section_4():
     instances = [draw_instance(EnsembleSettings(), np.random.default_rng(k)) for k in range(30)]
     assert {i.sales.shape for i in instances} == {(100, 100)}
-    assert {1, 10} >= {min(i.truth.rank for i in instances), max(i.truth.rank for i in instances)}
+    ranks = [i.truth.rank for i in instances]
+    assert (min(ranks), max(ranks)) == (1, 10)
     assert all(0 <= i.truth.anomaly_rate <= 0.3 and 0 <= i.truth.alpha <= 1 for i in instances)
     assert all(0.5 <= i.truth.observed_share <= 1 and 1 <= i.truth.rates.mean() <= 10 for i in instances)
     assert all(i.costs_missed.max() <= 10 and i.costs_false_alarm.max() <= 10 for i in instances)
@@ -69,19 +70,19 @@ def test_the_ideal_policy_ranks_better_than_all_methods_on_average(records):
 
 def test_swapping_the_two_costs_as_section_2_does_costs_about_036_even_with_the_true_f():
     regrets = []
-    for k in range(40):
+    for k in range(200):
         drawn = draw_instance(EnsembleSettings(), np.random.default_rng(k))
         f, c0, c1 = drawn.truth.healthy_probability, drawn.costs_false_alarm, drawn.costs_missed
         regrets.append(regret(ideal_flags(f, c1, c0), f, c0, c1))
-    assert np.mean(regrets) == pytest.approx(0.36, abs=0.05)
+    assert np.mean(regrets) == pytest.approx(0.367, abs=0.03)
 
 
 def test_untuned_baselines_as_printed_are_worse_than_flagging_nothing():
     ignored = [
         Record.from_json(run_instance(InstanceTask("ensemble", EnsembleSettings(), "ignore", 0, k))).regret
-        for k in range(60)
+        for k in range(200)
     ]
-    assert np.mean(ignored) == pytest.approx(0.277, abs=0.06)
+    assert np.mean(ignored) == pytest.approx(0.282, abs=0.04)
     assert all(row.regret > np.mean(ignored) for row in PRINTED if row.method != "EW")
 
 
