@@ -7,15 +7,15 @@ from numpy.typing import ArrayLike
 
 from ew_pipeline.algorithm.anomaly_models import AnomalyModel
 from ew_pipeline.algorithm.families import GammaExposure, exposure_family
+from ew_pipeline.algorithm.plan import Plan
+from ew_pipeline.algorithm.reference import fit_reference
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import is_sparse
 from ew_pipeline.algorithm.svd import check_rank
 from ew_pipeline.algorithm.tiers import (
     Exploration,
-    Plan,
     explore,
-    fit_reference,
     fit_thorough,
     fit_variational_tier,
 )

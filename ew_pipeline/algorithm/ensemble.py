@@ -18,10 +18,11 @@ import numpy as np
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import GammaExposure
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
-from ew_pipeline.algorithm.sampler import Chain, CountTable, SamplerBudget, run_chain
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler import Chain, SamplerBudget, run_chain
+from ew_pipeline.algorithm.sampler_state import CountTable
 from ew_pipeline.algorithm.selection import RankPath, held_out_masks
 from ew_pipeline.algorithm.types import Bool, Float
-from ew_pipeline.algorithm.variational import Observations
 
 N_CHAINS = 2
 TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curve's own error is of that size

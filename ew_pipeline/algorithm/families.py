@@ -16,7 +16,7 @@ from ew_pipeline.algorithm.anomaly_models import AnomalyModel, anomaly_model
 from ew_pipeline.algorithm.types import Float
 
 if TYPE_CHECKING:
-    from ew_pipeline.algorithm.variational import Observations
+    from ew_pipeline.algorithm.observations import Observations
 
 THINNING_SHAPE = 1e12
 LARGEST_EXPOSURE = 1.5  # an anomaly lowers sales; a model's tail must not push a pair's weight far above one

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm._adaptation import THETA_SCALES, StepSize, ThetaSpread
+from ew_pipeline.algorithm._gradient_kernels import ZERO
 from ew_pipeline.algorithm.families import GammaExposure
-from ew_pipeline.algorithm.types import Float, Int32
-from ew_pipeline.algorithm.variational import Observations, VariationalFit
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
+from ew_pipeline.algorithm.types import Float
+from ew_pipeline.algorithm.variational import VariationalFit
 
-SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
-TARGET_ACCEPTANCE = 0.75
 CAUTIOUS_SHARE = 0.5  # draws of p_A below this quantile of the warm-up make the cautious f
-THETA_SCALES = np.array([0.5, 0.2, 0.2])
 
 
 @dataclass(frozen=True)
@@ -68,182 +68,6 @@ class Chain:
     step: float
 
 
-@dataclass(frozen=True, eq=False)
-class CountTable:
-    """Counts coded by their distinct values."""
-
-    kinds: Float
-    kind: Int32
-
-    @classmethod
-    def of(cls, data: Observations, kinds: Float | None = None) -> CountTable:
-        """Code the counts by ``kinds`` (sorted, covering all of them; default: their own)."""
-        if kinds is None:
-            kinds = np.unique(data.counts)
-        return cls(kinds, np.searchsorted(kinds, data.counts).astype(np.int32))
-
-
-class _State:
-    """Position of a chain with everything derived from it."""
-
-    def __init__(self, data: Observations, table: CountTable, family: GammaExposure, start: VariationalFit):
-        self.data, self.table = data, table
-        self.code = GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
-        self.s = family.s if self.code == GAMMA else 1.0
-        scale = float(start.right.mean())
-        self.logs = [
-            np.log(np.maximum(start.left * scale, 1e-8)),
-            np.log(np.maximum(start.right / scale, 1e-8)),
-        ]
-        rank = start.rank
-        n, m = data.sales.shape
-        width = padded(rank)
-        self.factors = [np.exp(self.logs[0]), np.exp(self.logs[1])]
-        self.single = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
-        self.pull = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
-        self.prior_shape = float(np.clip(np.mean(start.prior_shapes), 0.3, 12.0))
-        self.prior_rate = self.prior_shape / float(self.factors[0].mean())
-        self.t = _start_theta(start)
-        size = table.kinds.size
-        self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
-        self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
-        self.gradient = gradient_kernel(width)
-        self.counts32 = data.counts.astype(np.float32)
-        self.level32 = data.level.astype(np.float32)
-        self.longest_row = int(np.diff(data.sales.indptr).max())
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Recompute what follows from the logs and t."""
-        for side in (0, 1):
-            np.exp(self.logs[side], out=self.factors[side])
-            self.single[side][:, : self.factors[side].shape[1]] = self.factors[side]
-        self.refresh_theta()
-
-    def refresh_theta(self) -> None:
-        self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
-        kernels.tables(
-            self.table.kinds,
-            self.s0,
-            self.alpha,
-            self.rate,
-            self.s,
-            self.code,
-            self.healthy_table,
-            self.anomalous_table,
-            self.log_odds,
-            self.slope,
-        )
-
-    @property
-    def efficiency(self) -> float:
-        """e(theta): the share of healthy demand that is sold on average."""
-        return 1.0 - self.rate * (1.0 - self.alpha)
-
-    def densities(
-        self,
-        out: list[Float],
-        on: tuple[Observations, CountTable] | None = None,
-    ) -> float:
-        """Exact mu, f and log density of every entry of the chain's data (or of others) into ``out``."""
-        data, table = on or (self.data, self.table)
-        return kernels.densities(
-            data.sales.indptr,
-            data.sales.cols,
-            table.kind,
-            table.kinds,
-            data.level,
-            data.log_factorial,
-            self.factors[0],
-            self.factors[1],
-            self.healthy_table,
-            self.anomalous_table,
-            self.s0,
-            self.alpha,
-            self.rate,
-            self.s,
-            self.code,
-            *out,
-        )
-
-    def log_prior(self, slope: Float) -> float:
-        a, b = self.prior_shape, self.prior_rate
-        return (
-            kernels.theta_prior(self.t, slope)
-            + a * float(self.logs[0].sum() + self.logs[1].sum())
-            - b * float(self.factors[0].sum())
-            - a * float(self.factors[1].sum())
-        )
-
-    def gradients(self) -> tuple[float, float, float]:
-        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A."""
-        sales = self.data.sales
-        d_size, d_alpha, anomalies = self.gradient(
-            sales.indptr,
-            sales.cols,
-            self.table.kind,
-            self.counts32,
-            self.level32,
-            self.single[0],
-            self.single[1],
-            self.log_odds,
-            self.slope,
-            self.s0,
-            self.alpha,
-            self.s,
-            self.code,
-            self.longest_row,
-            self.pull[0],
-            self.pull[1],
-        )
-        d_rate = anomalies / self.rate - (self.counts32.size - anomalies) / (1.0 - self.rate)
-        return d_size, d_alpha, d_rate
-
-    def resample_prior(self, rng: np.random.Generator) -> None:
-        """Draw b and a given U, V."""
-        left, right = self.factors
-        self.prior_rate = rng.standard_gamma(self.prior_shape * left.size) / float(left.sum())
-        self.prior_shape = kernels.sample_prior_shape(
-            rng.random(),
-            SHAPE_GRID,
-            left.size,
-            right.size,
-            float(self.logs[0].sum() + self.logs[1].sum()),
-            float(right.sum()),
-            self.prior_rate,
-        )
-
-    def metric(self, means: Float, healthy: Float) -> list[Float]:
-        data, sales = self.data, self.data.sales
-        anomalous = self.alpha * means
-        weight = healthy * means / (1.0 + means / self.s0) + (1.0 - healthy) * anomalous / (
-            1.0 + (anomalous / self.s if self.code == GAMMA else 0.0)
-        )
-        views = (
-            (sales.indptr, sales.cols, data.row_entry),
-            (data.col_indptr, data.col_rows, data.col_entry),
-        )
-        result = []
-        for side, view in enumerate(views):
-            own, other = self.factors[side], self.factors[1 - side]
-            out = np.empty((own.shape[0], own.shape[1], own.shape[1]))
-            kernels.metric(*view, weight, means, data.level, own, other, self.prior_shape, out)
-            result.append(out)
-        return result
-
-
-def _start_theta(start: VariationalFit) -> Float:
-    """Coordinates of the variational estimate, kept off the bounds so that the chain can leave."""
-    theta = start.parameters
-    low, high = kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH
-    size = min(max(1.0 / max(theta.inverse_size, 1e-4), 0.6), 200.0)
-    shares = np.array(
-        [(math.log(size) - low) / (high - low), theta.alpha, theta.anomaly_rate / kernels.RATE_CAP]
-    )
-    shares = np.clip(shares, 0.02, 0.98)
-    return np.asarray(np.log(shares / (1.0 - shares)))
-
-
 def run_chain(
     data: Observations,
     table: CountTable,
@@ -254,15 +78,15 @@ def run_chain(
     held_out: Observations | None = None,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see."""
-    state = _State(data, table, family, start)
+    state = SamplerState(data, table, family, start)
     size = data.counts.size
     current = [np.empty(size) for _ in range(3)]  # mu, f, log density
     trial = [np.empty(size) for _ in range(3)]
     likelihood = state.densities(current)
     chol = state.metric(current[0], current[1])
     scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
-    steps = _StepSize(0.15)
-    theta_spread = _Spread()
+    steps = StepSize(0.15)
+    theta_spread = ThetaSpread()
     sums = [np.zeros(size) for _ in range(3)]
     warm_rates: list[float] = []
     n_cautious = 0
@@ -326,7 +150,7 @@ def run_chain(
 
 
 def _trajectory(
-    state: _State,
+    state: SamplerState,
     likelihood: float,
     chol: list[Float],
     scales: Float,
@@ -391,51 +215,10 @@ class _HeldOut:
             # the chain's tables are over its own distinct counts: code ours by the same ones
             self.kind = CountTable.of(data, table.kinds)
 
-    def add(self, state: _State) -> None:
+    def add(self, state: SamplerState) -> None:
         if self.data is not None:
             state.densities(self.scratch, on=(self.data, self.kind))
             np.logaddexp(self.total, self.scratch[2], out=self.total)
 
     def log_mean(self, draws: int) -> Float:
         return np.asarray(self.total - math.log(draws))
-
-
-class _StepSize:
-    """Dual averaging towards the target acceptance (Hoffman and Gelman 2014, section 3.2)."""
-
-    def __init__(self, first: float):
-        self.log_step = self.log_average = math.log(first)
-        self.centre = math.log(2.0 * first)
-        self.gap = 0.0
-        self.count = 0
-
-    def learn(self, probability: float) -> None:
-        self.count += 1
-        weight = 1.0 / (self.count + 5)
-        self.gap = (1.0 - weight) * self.gap + weight * (TARGET_ACCEPTANCE - probability)
-        self.log_step = min(self.centre - math.sqrt(self.count) / 0.2 * self.gap, math.log(1.2))
-        eta = self.count**-0.75
-        self.log_average = eta * self.log_step + (1.0 - eta) * self.log_average
-
-    def value(self, warming: bool) -> float:
-        return math.exp(self.log_step if warming else self.log_average)
-
-
-class _Spread:
-    """Running standard deviations of theta's coordinates, shrunk to the starting scales."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = np.zeros(3)
-        self.squares = np.zeros(3)
-
-    def add(self, t: Float) -> None:
-        self.count += 1
-        delta = t - self.mean
-        self.mean += delta / self.count
-        self.squares += delta * (t - self.mean)
-
-    def scales(self) -> Float:
-        if self.count < 10:
-            return THETA_SCALES
-        return np.asarray(1.2 * np.sqrt((self.squares + 0.05) / (self.count + 5)))

@@ -15,18 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
+from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.types import Bool, Float
 from ew_pipeline.algorithm.variational import (
-    Observations,
-    Parameters,
     VariationalFit,
     fit_variational,
     start_factors,
 )
 
 CANDIDATE_RANKS = (1, 2, 3, 4, 5, 7, 10, 14, 20)
+OVERDISPERSED_RANKS = (1, 2, 3, 5, 10, 20)  # noise hides fine differences in rank
 ACCEPT_NATS = 5.0  # a rival noise or family must win by this much; always taking it costs regret
 NEGLIGIBLE_DISPERSION = 0.015  # 1 / s0: variance M + M^2 / 67 differs from Poisson only on fast movers
 PATH_SWEEPS = 150
@@ -111,7 +112,8 @@ def choose_noise(
     rival = rival_fit(data, family, path.best, negative_binomial=True)
     gain = rival.score - path.best.score
     if gain > ACCEPT_NATS and rival.parameters.inverse_size > NEGLIGIBLE_DISPERSION:
-        return rank_path(data, family, ranks, rng, negative_binomial=True)
+        coarse = tuple(r for r in ranks if r in OVERDISPERSED_RANKS) or ranks
+        return rank_path(data, family, coarse, rng, negative_binomial=True)
     return path
 
 

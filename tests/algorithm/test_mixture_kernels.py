@@ -85,9 +85,7 @@ def test_healthy_log_pmf_is_negative_binomial_with_both_spreads(mu, cv2, inverse
 
 def test_healthy_log_pmf_without_spread_is_poisson():
     out = np.empty(COUNTS.size)
-    mixture.healthy_log_pmf(
-        COUNTS, LOG_FACTORIAL, np.full(COUNTS.size, 3.5), np.zeros(COUNTS.size), 0.0, out
-    )
+    mixture.healthy_log_pmf(COUNTS, LOG_FACTORIAL, np.full(COUNTS.size, 3.5), np.zeros(COUNTS.size), 0.0, out)
     np.testing.assert_allclose(out, stats.poisson.logpmf(COUNTS, 3.5), rtol=1e-12)
 
 
@@ -112,9 +110,7 @@ def test_anomalous_log_pmf_and_its_slope_in_alpha(s):
         return log_pmf, slope
 
     log_pmf, slope = terms(0.3)
-    exact = (
-        stats.poisson.logpmf(COUNTS, 2.4) if s > 1e9 else stats.nbinom.logpmf(COUNTS, s, s / (s + 2.4))
-    )
+    exact = stats.poisson.logpmf(COUNTS, 2.4) if s > 1e9 else stats.nbinom.logpmf(COUNTS, s, s / (s + 2.4))
     np.testing.assert_allclose(log_pmf, exact, rtol=1e-8)
     h = 1e-6
     np.testing.assert_allclose(slope, (terms(0.3 + h)[0] - terms(0.3 - h)[0]) / (2 * h), rtol=1e-5, atol=1e-6)
@@ -208,9 +204,7 @@ def test_exposure_weights_of_the_limits_are_one_alpha_and_zero():
     assert weight(0.0, 0.0, 0.0) == 0.0  # no sales
 
 
-@pytest.mark.parametrize(
-    ("name", "model"), [("exponential", ExponentialOnset()), ("thinning", Thinning())]
-)
+@pytest.mark.parametrize(("name", "model"), [("exponential", ExponentialOnset()), ("thinning", Thinning())])
 def test_an_anomaly_model_by_its_likelihood_alone_agrees_with_the_compiled_family(name, model):
     data = Observations.of(SalesMatrix.from_dense(np.array([[0, 1, 4], [9, 2, 6]])))
     means = np.array([2.0, 5.0, 7.0, 9.0, 3.0, 4.0])
@@ -232,7 +226,12 @@ def test_a_named_family_is_compiled_and_an_object_is_not():
     assert isinstance(exposure_family(ExponentialOnset()), MixedPoisson)
 
 
-FAMILIES = {"exponential": (GAMMA, 1.0), "gamma": (GAMMA, 3.0), "thinning": (THINNING, 1.0), "zero": (ZERO, 1.0)}
+FAMILIES = {
+    "exponential": (GAMMA, 1.0),
+    "gamma": (GAMMA, 3.0),
+    "thinning": (THINNING, 1.0),
+    "zero": (ZERO, 1.0),
+}
 
 
 class SmallPosterior:

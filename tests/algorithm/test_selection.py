@@ -98,9 +98,7 @@ def test_noise_that_is_asked_for_is_not_questioned():
     assert noise_chosen(data, "negative_binomial") == "negative_binomial"
 
 
-@pytest.mark.parametrize(
-    ("family", "alpha"), [("exponential", 0.3), ("thinning", 0.4), ("zero", None)]
-)
+@pytest.mark.parametrize(("family", "alpha"), [("exponential", 0.3), ("thinning", 0.4), ("zero", None)])
 def test_the_family_is_found_where_it_is_clear(family, alpha):
     data = observations(n=50, m=50, rank=1, mean=30.0, anomaly_rate=0.15, alpha=alpha, family=family)
     found = path(data, ranks=(1,))

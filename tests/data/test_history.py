@@ -39,9 +39,21 @@ def table(rates: np.ndarray, seed: int = 0, weeks: list[str] = WEEKS) -> pd.Data
 RATES = np.outer(np.linspace(0.5, 2.0, 12), np.linspace(2.0, 20.0, 15))
 
 
+OWN = RATES * np.random.default_rng(5).gamma(4.0, 0.25, RATES.shape)  # pairs with levels of their own
+
+
+@pytest.fixture(scope="module")
+def own_sales() -> pd.DataFrame:
+    return table(OWN)
+
+
 @pytest.fixture(scope="module")
 def sales() -> pd.DataFrame:
     return table(RATES)
+
+
+def _rows(frame: pd.DataFrame, store: str, sku: str) -> pd.Series:
+    return (frame["store_id"] == store) & (frame["sku_id"] == sku)
 
 
 def grid(level: np.ndarray) -> np.ndarray:
@@ -81,23 +93,28 @@ def test_the_order_is_that_of_the_sales_matrix(sales):
     np.testing.assert_allclose(trailing_level(shuffled, NOW), trailing_level(sales, NOW), rtol=1e-9)
 
 
-def test_a_spell_of_lost_sales_hardly_lowers_the_level(sales):
-    spoiled = sales.copy()
-    spell = (spoiled["store_id"] == "S06") & (spoiled["sku_id"] == "K10") & (spoiled["week"] >= WEEKS[5])
-    spoiled.loc[spell, "units"] = 0
-    truth = RATES[6, 10]
-    assert grid(trailing_mean(spoiled, NOW))[6, 10] < 0.3 * truth
-    assert grid(trailing_level(spoiled, NOW))[6, 10] > 0.8 * truth
+def test_a_spell_of_lost_sales_hardly_lowers_the_level(own_sales):
+    spell = _rows(own_sales, "S09", "K12") & (own_sales["week"] >= WEEKS[5])
+    spoiled = own_sales.assign(units=own_sales["units"].where(~spell, 0))
+    clean = grid(trailing_level(own_sales, NOW))[9, 12]
+    assert grid(trailing_mean(spoiled, NOW, weeks=8))[9, 12] < 0.6 * clean
+    assert grid(trailing_level(spoiled, NOW))[9, 12] > 0.85 * clean
 
 
-def test_a_pair_that_differs_from_what_its_store_and_sku_suggest_keeps_its_own_level():
-    rng = np.random.default_rng(5)
-    own = RATES * rng.gamma(4.0, 0.25, RATES.shape)  # half as much spread as level
-    level = grid(trailing_level(table(own, weeks=WEEKS), NOW))
-    assert np.corrcoef(np.log(level / RATES).ravel(), np.log(own / RATES).ravel())[0, 1] > 0.9
+def test_a_pair_that_differs_from_what_its_store_and_sku_suggest_keeps_its_own_level(own_sales):
+    level = grid(trailing_level(own_sales, NOW))
+    assert np.corrcoef(np.log(level / RATES).ravel(), np.log(OWN / RATES).ravel())[0, 1] > 0.9
 
 
-def test_promotions_are_left_out_and_shared_movements_taken_out(sales):
+def test_what_moved_the_whole_sku_is_not_put_down_to_the_pair(own_sales):
+    wave = (own_sales["sku_id"] == "K05") & own_sales["week"].isin(WEEKS[7:9])
+    waved = own_sales.assign(units=own_sales["units"].where(~wave, 3 * own_sales["units"]))
+    seen_in_the_wave_only = waved[~_rows(waved, "S06", "K05") | (waved["week"] >= WEEKS[7])]
+    whole, part = (grid(trailing_level(frame, NOW)) for frame in (waved, seen_in_the_wave_only))
+    assert part[6, 5] == pytest.approx(whole[6, 5], rel=0.3)
+
+
+def test_promotions_are_left_out(sales):
     promoted = sales.copy()
     some = (promoted["sku_id"] == "K05") & promoted["week"].isin(WEEKS[3:5])
     promoted.loc[some, "units"] *= 10

@@ -1,19 +1,22 @@
-"""Pictures of the studies, as PNG files. matplotlib is slow to load: import this module where it is used."""
+"""Pictures of the studies, as PNG files.
+
+matplotlib is slow to load and writes to the home folder when it is: it is imported when a picture is drawn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from ew_pipeline.evaluate.experiments.instance import IGNORE, Record
 from ew_pipeline.evaluate.experiments.summary import CalibrationRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DOTS_PER_INCH = 150
 
@@ -21,6 +24,10 @@ DOTS_PER_INCH = 150
 @contextmanager
 def _figure(path: Path, panels: int) -> Iterator[list[Axes]]:
     """A figure without pyplot: no global state, no display."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
         figure = Figure(figsize=(5.2 * panels, 4.0), layout="constrained")
         FigureCanvasAgg(figure)

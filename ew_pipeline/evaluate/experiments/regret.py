@@ -14,7 +14,7 @@ import typer
 from ew_pipeline.console import emit_json
 from ew_pipeline.data.synthetic import EnsembleSettings
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.experiments import display, options
+from ew_pipeline.evaluate.experiments import display, options, pictures
 from ew_pipeline.evaluate.experiments.instance import DEFAULT, METHODS, InstanceTask, Record
 from ew_pipeline.evaluate.experiments.requirements import REGRET, Verdict, judge
 from ew_pipeline.evaluate.experiments.summary import MethodSummary, log_log_slope, summarise
@@ -54,8 +54,6 @@ def regret(
     records = options.run_records(TITLE, tasks, jobs, out)
     table = build(records)
     if out is not None:
-        from ew_pipeline.evaluate.experiments import pictures
-
         regrets = {n: [r.regret for r in records if r.n == n] for n in table.sizes}
         pictures.save_regret(regrets, table.slope, out / f"{TITLE}.png")
     if json:

@@ -10,7 +10,7 @@ import typer
 
 from ew_pipeline.console import emit_json
 from ew_pipeline.data.synthetic import EnsembleSettings
-from ew_pipeline.evaluate.experiments import display, options
+from ew_pipeline.evaluate.experiments import display, options, pictures
 from ew_pipeline.evaluate.experiments.instance import DEFAULT, METHODS, InstanceTask, Record
 from ew_pipeline.evaluate.experiments.requirements import TABLE_1, VARIATIONAL, Verdict, judge
 from ew_pipeline.evaluate.experiments.summary import (
@@ -108,8 +108,6 @@ def table1(
     records = options.run_records(TITLE, tasks, jobs, out)
     table = build(records)
     if out is not None:
-        from ew_pipeline.evaluate.experiments import pictures
-
         pictures.save_table1(records, table.calibration, out / f"{TITLE}.png")
     if json:
         emit_json(document(table, instances=instances, seed=seed, size=size))

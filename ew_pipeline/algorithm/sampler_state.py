@@ -1,0 +1,193 @@
+"""Where a chain stands: log factors, theta, priors, and everything that follows from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm.families import GammaExposure
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.types import Float, Int32
+from ew_pipeline.algorithm.variational import VariationalFit
+
+SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
+
+
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """Counts coded by their distinct values."""
+
+    kinds: Float
+    kind: Int32
+
+    @classmethod
+    def of(cls, data: Observations, kinds: Float | None = None) -> CountTable:
+        """Code the counts by ``kinds`` (sorted, covering all of them; default: their own)."""
+        if kinds is None:
+            kinds = np.unique(data.counts)
+        return cls(kinds, np.searchsorted(kinds, data.counts).astype(np.int32))
+
+
+class SamplerState:
+    """Position of a chain with everything derived from it."""
+
+    def __init__(self, data: Observations, table: CountTable, family: GammaExposure, start: VariationalFit):
+        self.data, self.table = data, table
+        self.code = GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
+        self.s = family.s if self.code == GAMMA else 1.0
+        scale = float(start.right.mean())
+        self.logs = [
+            np.log(np.maximum(start.left * scale, 1e-8)),
+            np.log(np.maximum(start.right / scale, 1e-8)),
+        ]
+        rank = start.rank
+        n, m = data.sales.shape
+        width = padded(rank)
+        self.factors = [np.exp(self.logs[0]), np.exp(self.logs[1])]
+        self.single = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
+        self.pull = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
+        self.prior_shape = float(np.clip(np.mean(start.prior_shapes), 0.3, 12.0))
+        self.prior_rate = self.prior_shape / float(self.factors[0].mean())
+        self.t = _start_theta(start)
+        size = table.kinds.size
+        self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
+        self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
+        self.gradient = gradient_kernel(width)
+        self.counts32 = data.counts.astype(np.float32)
+        self.level32 = data.level.astype(np.float32)
+        self.longest_row = int(np.diff(data.sales.indptr).max())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recompute what follows from the logs and t."""
+        for side in (0, 1):
+            np.exp(self.logs[side], out=self.factors[side])
+            self.single[side][:, : self.factors[side].shape[1]] = self.factors[side]
+        self.refresh_theta()
+
+    def refresh_theta(self) -> None:
+        self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
+        kernels.tables(
+            self.table.kinds,
+            self.s0,
+            self.alpha,
+            self.rate,
+            self.s,
+            self.code,
+            self.healthy_table,
+            self.anomalous_table,
+            self.log_odds,
+            self.slope,
+        )
+
+    @property
+    def efficiency(self) -> float:
+        """e(theta): the share of healthy demand that is sold on average."""
+        return 1.0 - self.rate * (1.0 - self.alpha)
+
+    def densities(
+        self,
+        out: list[Float],
+        on: tuple[Observations, CountTable] | None = None,
+    ) -> float:
+        """Exact mu, f and log density of every entry of the chain's data (or of others) into ``out``."""
+        data, table = on or (self.data, self.table)
+        return kernels.densities(
+            data.sales.indptr,
+            data.sales.cols,
+            table.kind,
+            table.kinds,
+            data.level,
+            data.log_factorial,
+            self.factors[0],
+            self.factors[1],
+            self.healthy_table,
+            self.anomalous_table,
+            self.s0,
+            self.alpha,
+            self.rate,
+            self.s,
+            self.code,
+            *out,
+        )
+
+    def log_prior(self, slope: Float) -> float:
+        a, b = self.prior_shape, self.prior_rate
+        return (
+            kernels.theta_prior(self.t, slope)
+            + a * float(self.logs[0].sum() + self.logs[1].sum())
+            - b * float(self.factors[0].sum())
+            - a * float(self.factors[1].sum())
+        )
+
+    def gradients(self) -> tuple[float, float, float]:
+        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A."""
+        sales = self.data.sales
+        d_size, d_alpha, anomalies = self.gradient(
+            sales.indptr,
+            sales.cols,
+            self.table.kind,
+            self.counts32,
+            self.level32,
+            self.single[0],
+            self.single[1],
+            self.log_odds,
+            self.slope,
+            self.s0,
+            self.alpha,
+            self.s,
+            self.code,
+            self.longest_row,
+            self.pull[0],
+            self.pull[1],
+        )
+        d_rate = anomalies / self.rate - (self.counts32.size - anomalies) / (1.0 - self.rate)
+        return d_size, d_alpha, d_rate
+
+    def resample_prior(self, rng: np.random.Generator) -> None:
+        """Draw b and a given U, V."""
+        left, right = self.factors
+        self.prior_rate = rng.standard_gamma(self.prior_shape * left.size) / float(left.sum())
+        self.prior_shape = kernels.sample_prior_shape(
+            rng.random(),
+            SHAPE_GRID,
+            left.size,
+            right.size,
+            float(self.logs[0].sum() + self.logs[1].sum()),
+            float(right.sum()),
+            self.prior_rate,
+        )
+
+    def metric(self, means: Float, healthy: Float) -> list[Float]:
+        data, sales = self.data, self.data.sales
+        anomalous = self.alpha * means
+        weight = healthy * means / (1.0 + means / self.s0) + (1.0 - healthy) * anomalous / (
+            1.0 + (anomalous / self.s if self.code == GAMMA else 0.0)
+        )
+        views = (
+            (sales.indptr, sales.cols, data.row_entry),
+            (data.col_indptr, data.col_rows, data.col_entry),
+        )
+        result = []
+        for side, view in enumerate(views):
+            own, other = self.factors[side], self.factors[1 - side]
+            out = np.empty((own.shape[0], own.shape[1], own.shape[1]))
+            kernels.metric(*view, weight, means, data.level, own, other, self.prior_shape, out)
+            result.append(out)
+        return result
+
+
+def _start_theta(start: VariationalFit) -> Float:
+    """Coordinates of the variational estimate, kept off the bounds so that the chain can leave."""
+    theta = start.parameters
+    low, high = kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH
+    size = min(max(1.0 / max(theta.inverse_size, 1e-4), 0.6), 200.0)
+    shares = np.array(
+        [(math.log(size) - low) / (high - low), theta.alpha, theta.anomaly_rate / kernels.RATE_CAP]
+    )
+    shares = np.clip(shares, 0.02, 0.98)
+    return np.asarray(np.log(shares / (1.0 - shares)))
