@@ -11,9 +11,10 @@ overstates large ranks by tens to hundreds of nats on such data).
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import GammaExposure
@@ -48,6 +49,7 @@ class EnsembleFit:
     r_hat: float
     acceptance: float
     caution: float
+    null_gain: float | None = None
 
 
 def sample_ensemble(
@@ -59,12 +61,14 @@ def sample_ensemble(
     *,
     blind: bool,
     doubtful: bool,
+    test_null: bool,
     n_threads: int = 1,
 ) -> EnsembleFit:
     """Run the chains and combine them.
 
     ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data or no gain over the
-    model without anomalies, so that f is taken cautiously where p_A is not known.
+    model without anomalies, so that f is taken cautiously where p_A is not known. ``test_null``: also
+    sample the model without anomalies and average with it by what either predicts of held-out entries.
     """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
@@ -75,16 +79,19 @@ def sample_ensemble(
     views = [_split(data, mask, kinds) for mask in masks]
     tasks = [(rank, k, generator) for rank in ranks for k, generator in enumerate(rng.spawn(N_CHAINS))]
 
-    def one(task: tuple[int, int, np.random.Generator]) -> Chain:
-        rank, k, generator = task
-        seen, table, hidden = views[k]
-        return run_chain(seen, table, family, path.fits[rank], generator, budget, hidden)
+    def run(tasks: list[tuple[int, int, np.random.Generator]], anomalies: bool = True) -> list[Chain]:
+        def one(task: tuple[int, int, np.random.Generator]) -> Chain:
+            rank, k, generator = task
+            seen, table, hidden = views[k]
+            start = path.fits[rank]
+            return run_chain(seen, table, family, start, generator, budget, hidden, anomalies=anomalies)
 
-    if n_threads > 1:
+        if n_threads == 1:
+            return [one(task) for task in tasks]
         with ThreadPoolExecutor(n_threads) as pool:
-            chains = list(pool.map(one, tasks))
-    else:
-        chains = [one(task) for task in tasks]
+            return list(pool.map(one, tasks))
+
+    chains = run(tasks)
     by_rank = {rank: chains[i * N_CHAINS : (i + 1) * N_CHAINS] for i, rank in enumerate(ranks)}
     curve = None
     if blind:
@@ -94,7 +101,17 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    return _combine(data, by_rank, weights, masks, curve, doubtful)
+    fit = _combine(data, by_rank, weights, masks, curve, doubtful)
+    if curve is None or not test_null:
+        return fit
+    nulls = run([(curve.best, k, g) for k, g in enumerate(rng.spawn(N_CHAINS))], anomalies=False)
+    null = np.concatenate([chain.held_out_density for chain in nulls])
+    gain = float(densities[curve.best].sum() - null.sum())
+    # Pseudo-Bayes average with the model in which every pair is healthy, even odds before the data.
+    anomalies_exist = float(expit(gain))
+    return replace(
+        fit, healthy_probability=1.0 - anomalies_exist * (1.0 - fit.healthy_probability), null_gain=gain
+    )
 
 
 def stacking_weights(log_densities: Float, prior: float = STACKING_PRIOR) -> list[float]:

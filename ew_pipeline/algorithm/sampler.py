@@ -76,15 +76,24 @@ def run_chain(
     rng: np.random.Generator,
     budget: SamplerBudget,
     held_out: Observations | None = None,
+    *,
+    anomalies: bool = True,
 ) -> Chain:
-    """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see."""
+    """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
+
+    Without ``anomalies`` p_A stays at (practically) zero: the null model.
+    """
     state = SamplerState(data, table, family, start)
+    scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
+    if not anomalies:
+        scales *= (1.0, 0.0, 0.0)
+        state.t[2] = -kernels.T_LIMIT + 1.0
+        state.refresh_theta()
     size = data.counts.size
     current = [np.empty(size) for _ in range(3)]  # mu, f, log density
     trial = [np.empty(size) for _ in range(3)]
     likelihood = state.densities(current)
     chol = state.metric(current[0], current[1])
-    scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
     steps = StepSize(0.15)
     theta_spread = ThetaSpread()
     sums = [np.zeros(size) for _ in range(3)]

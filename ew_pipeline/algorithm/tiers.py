@@ -93,7 +93,8 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             plan.rng,
             budget,
             blind=found.difficult and plan.rank is None,
-            doubtful=is_sparse(found.data) or found.null_gain <= 0.0,
+            doubtful=is_sparse(found.data),
+            test_null=not is_sparse(found.data),
             n_threads=plan.n_threads,
         )
         runs += 1
@@ -129,6 +130,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             "sampler_runs": float(runs),
             "posterior_size": size,
             "caution": ensemble.caution,
+            **({} if ensemble.null_gain is None else {"held_out_null_gain": ensemble.null_gain}),
         },
     )
 

@@ -88,14 +88,8 @@ EDGES = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("edge", EDGES)
-def test_edges_give_finite_probabilities_or_say_why_not(edge, mode):
-    try:
-        fit = detector(mode).fit(EDGES[edge]())
-    except FitError as error:  # a reason and what to do next
-        assert mode not in ("auto", "variational"), f"{edge}: {error}"
-        assert error.next_step
-    else:
-        check(fit)
+def test_edges_give_finite_probabilities(edge, mode):
+    check(detector(mode).fit(EDGES[edge]()))
 
 
 @pytest.mark.parametrize("mode", ["auto", "thorough", "variational"])
@@ -149,11 +143,10 @@ def test_a_wrong_setting_is_refused_when_fitting(options):
 
 @pytest.mark.parametrize("drop_fraction", [0.0, -0.5, 1.5, float("nan")])
 def test_a_drop_fraction_that_is_none_is_refused(drop_fraction):
+    wrong = detector("variational", probability="drop", drop_fraction=drop_fraction)
+    sales = SalesMatrix.from_dense(counts())
     with pytest.raises(UsageError):
-        fit = detector("variational", probability="drop", drop_fraction=drop_fraction).fit(
-            SalesMatrix.from_dense(counts())
-        )
-        fit.decide(EQUAL)
+        wrong.fit(sales).decide(EQUAL)
 
 
 def test_a_level_of_the_wrong_length_is_refused():

@@ -14,9 +14,9 @@ from ew_pipeline.algorithm.ensemble import (
     stacking_weights,
 )
 from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import rank_path
-from ew_pipeline.algorithm.variational import Observations
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
 SHORT = SamplerBudget(20, 30, 5, 4)
@@ -101,7 +101,9 @@ def test_caution_is_none_where_the_rate_is_known_and_full_where_it_is_not():
     assert _caution(half) == pytest.approx(0.5)
 
 
-def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, **drawn):
+def ensemble(
+    blind, ranks=(1, 2, 3), family="exponential", doubtful=False, test_null=False, n_threads=1, **drawn
+):
     drawn = {"n": 20, "m": 20, "rank": 2, "mean": 10.0, "observed_share": 0.8, "anomaly_rate": 0.1, **drawn}
     instance = draw_instance(EnsembleSettings(**drawn), np.random.default_rng(0))
     data = Observations.of(instance.sales)
@@ -109,7 +111,7 @@ def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_thr
     rng = np.random.default_rng(0)
     path = rank_path(data, law, ranks, rng, negative_binomial=False)
     return data, sample_ensemble(
-        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, n_threads=n_threads
+        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, test_null=test_null, n_threads=n_threads
     )
 
 
@@ -139,9 +141,24 @@ def test_averaged_certainties_are_still_probabilities():
         )
         data, law, rng = Observations.of(instance.sales), exposure_family("zero"), np.random.default_rng(seed)
         path = rank_path(data, law, (1, 2, 3), rng, negative_binomial=False)
-        fit = sample_ensemble(data, law, path, rng, SamplerBudget(6, 6, 2, 2), blind=True, doubtful=True)
+        fit = sample_ensemble(
+            data, law, path, rng, SamplerBudget(6, 6, 2, 2), blind=True, doubtful=True, test_null=False
+        )
         assert fit.healthy_probability.max() <= 1.0, f"seed {seed}, weights {fit.weights}"
         assert fit.healthy_probability.min() >= 0.0
+
+
+def test_the_null_model_settles_how_far_f_is_believed():
+    """Clear anomalies leave f as it is; without any, every pair becomes healthier."""
+    _, plain = ensemble(True, alpha=0.05, mean=20.0)
+    _, tested = ensemble(True, alpha=0.05, mean=20.0, test_null=True)
+    assert plain.null_gain is None
+    assert tested.null_gain > 3.0
+    np.testing.assert_allclose(tested.healthy_probability, plain.healthy_probability, atol=0.05)
+    _, plain = ensemble(True, anomaly_rate=0.0, alpha=0.05)
+    _, tested = ensemble(True, anomaly_rate=0.0, alpha=0.05, test_null=True)
+    assert tested.null_gain < 3.0
+    assert (tested.healthy_probability >= plain.healthy_probability - 1e-12).all()
 
 
 def test_the_number_of_threads_changes_nothing():

@@ -5,8 +5,10 @@ import pytest
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.sampler import CountTable, SamplerBudget, run_chain
-from ew_pipeline.algorithm.variational import Observations, fit_variational, start_factors
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
+from ew_pipeline.algorithm.sampler_state import CountTable
+from ew_pipeline.algorithm.variational import fit_variational, start_factors
 from ew_pipeline.errors import UsageError
 from ew_pipeline.evaluate.metrics import auc
 

@@ -17,7 +17,7 @@ from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradi
 from ew_pipeline.algorithm._variational_kernels import digamma
 from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning
 from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, exposure_family
-from ew_pipeline.algorithm.variational import Observations
+from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])

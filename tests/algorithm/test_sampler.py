@@ -8,23 +8,13 @@ from scipy import stats
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm._adaptation import THETA_SCALES
+from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.sampler import (
-    SHAPE_GRID,
-    THETA_SCALES,
-    CountTable,
-    SamplerBudget,
-    _State,
-    _trajectory,
-    run_chain,
-)
-from ew_pipeline.algorithm.variational import (
-    Observations,
-    Parameters,
-    VariationalFit,
-    fit_variational,
-    start_factors,
-)
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, run_chain
+from ew_pipeline.algorithm.sampler_state import SHAPE_GRID, CountTable, SamplerState
+from ew_pipeline.algorithm.variational import VariationalFit, fit_variational, start_factors
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
@@ -115,9 +105,12 @@ def test_held_out_entries_are_scored_by_the_posterior_predictive_and_not_seen():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_trajectories_conserve_energy_as_the_step_shrinks(family):
-    """A wrong gradient anywhere (factors, theta, the shift by e(theta)) loses energy at every step size."""
-    _, data = observations(n=12, m=10, anomaly_rate=0.2, alpha=0.3, family=family)
-    state = _State(data, CountTable.of(data), exposure_family(family), variational(data, family))
+    """A wrong gradient anywhere (factors, theta, the level, the shift by e(theta)) loses energy at every
+    step size."""
+    instance, _ = observations(n=12, m=10, anomaly_rate=0.2, alpha=0.3, family=family)
+    level = np.random.default_rng(3).uniform(0.5, 2.0, instance.sales.n_observed)
+    data = Observations.of(instance.sales, level)
+    state = SamplerState(data, CountTable.of(data), exposure_family(family), variational(data, family))
     out = [np.empty(data.counts.size) for _ in range(3)]
     scales = THETA_SCALES * np.array([1.0, float(family != "zero"), 1.0])
     rng = np.random.default_rng(2)
@@ -131,7 +124,7 @@ def test_trajectories_conserve_energy_as_the_step_shrinks(family):
 
 def test_a_trajectory_that_runs_off_is_refused():
     _, data = observations(n=12, m=10, anomaly_rate=0.2, alpha=0.3)
-    state = _State(data, CountTable.of(data), exposure_family("exponential"), variational(data))
+    state = SamplerState(data, CountTable.of(data), exposure_family("exponential"), variational(data))
     out = [np.empty(data.counts.size) for _ in range(3)]
     likelihood = state.densities(out)
     chol = state.metric(out[0], out[1])
@@ -186,6 +179,7 @@ def test_the_sampler_agrees_with_brute_force_on_one_store():
         means=np.full(6, 4.0),
         cavity_means=np.full(6, 4.0),
         cavity_cv2=np.full(6, 0.1),
+        cv2=np.full(6, 0.1),
         healthy_probability=np.full(6, 0.9),
         entry_scores=np.zeros(6),
         parameters=Parameters(0.3, 0.1, 0.1),

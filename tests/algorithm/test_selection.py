@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.selection import (
     candidate_ranks,
     choose_family,
@@ -14,7 +15,6 @@ from ew_pipeline.algorithm.selection import (
     rank_path,
     rival_fit,
 )
-from ew_pipeline.algorithm.variational import Observations
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
 FAMILIES = ("exponential", "thinning", "zero")

@@ -7,15 +7,10 @@ import pytest
 from scipy.special import digamma
 
 from ew_pipeline.algorithm import _variational_kernels as kernels
+from ew_pipeline.algorithm.cavity_theta import information_theta
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.variational import (
-    SHAPE_BOUNDS,
-    Observations,
-    fit_variational,
-    gamma_shape,
-    information_theta,
-    start_factors,
-)
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.variational import SHAPE_BOUNDS, fit_variational, gamma_shape, start_factors
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
@@ -30,6 +25,19 @@ def instance(seed=0, **settings):
 def fit(data, rank=1, family=EXPONENTIAL, seed=1, negative_binomial=False, **options):
     start = start_factors(data, rank, np.random.default_rng(seed))
     return fit_variational(data, family, start, negative_binomial=negative_binomial, **options)
+
+
+def theta_of(data, result, family=EXPONENTIAL, null_gain=100.0):
+    return information_theta(
+        data,
+        family,
+        result.parameters,
+        result.cavity_means,
+        result.cavity_cv2,
+        score=result.score,
+        null_gain=null_gain,
+        converged=result.converged,
+    )
 
 
 def test_a_rank_one_matrix_is_recovered():
@@ -139,7 +147,7 @@ def test_information_theta_covers_the_truth_and_narrows_with_data():
     widths = []
     for n in (20, 80):
         data = Observations.of(instance(n=n, m=n, anomaly_rate=0.15, alpha=0.2, mean=15.0).sales)
-        theta = information_theta(data, fit(data), EXPONENTIAL, null_gain=100.0)
+        theta = theta_of(data, fit(data))
         for (low, high), value in (
             (theta.alpha_interval, theta.alpha),
             (theta.anomaly_rate_interval, theta.anomaly_rate),
@@ -155,7 +163,7 @@ def test_information_theta_covers_the_truth_and_narrows_with_data():
 
 def test_information_theta_of_no_gain_is_not_identified():
     data = Observations.of(instance(anomaly_rate=0.15, alpha=0.2).sales)
-    theta = information_theta(data, fit(data), EXPONENTIAL, null_gain=0.0)
+    theta = theta_of(data, fit(data), null_gain=0.0)
     assert not theta.identified
     assert "without anomalies" in theta.reason
 
@@ -163,7 +171,7 @@ def test_information_theta_of_no_gain_is_not_identified():
 def test_information_theta_of_the_zero_family_has_no_alpha():
     zero = exposure_family("zero")
     data = Observations.of(instance(anomaly_rate=0.15, family="zero").sales)
-    theta = information_theta(data, fit(data, family=zero), zero, null_gain=100.0)
+    theta = theta_of(data, fit(data, family=zero), zero)
     assert theta.alpha == 0.0
     assert theta.alpha_interval == (0.0, 0.0)
     assert theta.anomaly_rate == pytest.approx(0.15, abs=0.03)
