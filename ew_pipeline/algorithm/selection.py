@@ -100,16 +100,19 @@ def choose_noise(
 ) -> RankPath:
     """The Poisson path, or the negative binomial one where its rival wins.
 
-    To win, the rival at the path's best rank must gain ACCEPT_NATS *and* be overdispersed by more than
-    NEGLIGIBLE_DISPERSION: the cavity score flatters it (exposures can follow the noise), but the
-    dispersion it then finds on Poisson data is next to nothing.
+    The rival is tried at the path's best rank and at ranks 1 and 2: a Poisson path on overdispersed data
+    spends factors on the noise, and the dispersion shows where there are few. To win it must gain
+    ACCEPT_NATS *and* be overdispersed by more than NEGLIGIBLE_DISPERSION: the cavity score flatters it
+    (exposures can follow the noise), but the dispersion it finds on Poisson data is next to nothing.
     """
     if noise == "negative_binomial":
         return rank_path(data, family, ranks, rng, negative_binomial=True)
     path = rank_path(data, family, ranks, rng, negative_binomial=False)
     if noise == "poisson":
         return path
-    rival = rival_fit(data, family, path.best, negative_binomial=True)
+    tried = sorted({min(path.fits), min(2, max(path.fits)), path.best.rank})
+    rivals = [rival_fit(data, family, path.fits[rank], negative_binomial=True) for rank in tried]
+    rival = max(rivals, key=lambda fit: fit.score)
     gain = rival.score - path.best.score
     if gain > ACCEPT_NATS and rival.parameters.inverse_size > NEGLIGIBLE_DISPERSION:
         coarse = tuple(r for r in ranks if r in OVERDISPERSED_RANKS) or ranks

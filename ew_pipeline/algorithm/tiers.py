@@ -250,7 +250,7 @@ def _result(
         held_out = _cross_check(found, plan.rng)
     return DetectorFit(
         sales=plan.sales,
-        posterior_=1.0 - healthy,
+        posterior_=np.clip(1.0 - healthy, 0.0, 1.0),  # weights that sum to one up to rounding
         expected_sales_=means,
         expected_cv_=np.sqrt(cavity.cv2),
         cavity_sales_=np.array(cavity.cavity_means),
