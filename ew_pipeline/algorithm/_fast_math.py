@@ -2,8 +2,8 @@
 
 Used only for the *gradients* that steer the sampler's trajectories. A trajectory is accepted or
 refused with the exact double-precision density, so an error here costs acceptance rate, never
-correctness. Errors against libm are below 3e-6 (absolute, log of [1, 2) mantissas) and 1e-7
-(relative, exp); tests hold them.
+correctness. Errors against libm are below 3e-6 (absolute, log) and 5e-6 (relative, exp); tests hold
+them.
 """
 
 from __future__ import annotations

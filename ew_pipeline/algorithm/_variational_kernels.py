@@ -188,7 +188,9 @@ def leave_one_out(
     for e in range(counts.size):
         m = rates[e]
         h = min(LEVERAGE_LIMIT, variance[e] * exposed[e] / m)
-        own = variance[e] / m * (counts[e] - exposed[e] * m) / (1.0 - h)
+        own = 0.0  # of a held-out pair: its count is not in m
+        if exposed[e] > 0.0:
+            own = variance[e] / m * (counts[e] - exposed[e] * m) / (1.0 - h)
         cavity = min(max(m - own, 0.2 * m), 5.0 * m)
         out_rates[e] = cavity
         out_cv2[e] = min(CV2_LIMIT, variance[e] / (1.0 - h) / (cavity * cavity))

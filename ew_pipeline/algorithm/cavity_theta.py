@@ -20,7 +20,6 @@ from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.types import Float
 
-ALPHA_BOUNDS = (0.001, 1.0)
 RATE_BOUNDS = (1e-4, 0.4)
 INVERSE_SIZE_BOUNDS = (1e-4, 4.0)
 # The information takes M as known; on the paper's ensemble this factor restores 90% coverage.
@@ -52,8 +51,9 @@ def fit_theta(
 
     Returns the parameters with the healthy and anomalous log-likelihoods of every entry there.
     """
-    lows = np.array([ALPHA_BOUNDS[0], RATE_BOUNDS[0], INVERSE_SIZE_BOUNDS[0]])
-    highs = np.array([ALPHA_BOUNDS[1], RATE_BOUNDS[1], INVERSE_SIZE_BOUNDS[1]])
+    alpha_bounds = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
+    lows = np.array([alpha_bounds[0], RATE_BOUNDS[0], INVERSE_SIZE_BOUNDS[0]])
+    highs = np.array([alpha_bounds[1], RATE_BOUNDS[1], INVERSE_SIZE_BOUNDS[1]])
     free = np.array([family.alpha_free and anomalies, anomalies, learn_size])
     span = highs - lows
     values = np.array([start.alpha, start.anomaly_rate, start.inverse_size])
@@ -86,6 +86,8 @@ def fit_theta(
         total, gradient, outer, _, _ = best
         jacobian = np.where(free, (values - lows) * (highs - values) / span, 0.0)
         g = gradient * jacobian
+        # the scores of a parameter that is not free may overflow (p_A = 0, a count that noise cannot explain)
+        outer = np.where(np.outer(free, free), outer, 0.0)
         h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-6 * n, 1.0))
         direction = np.clip(np.linalg.solve(h, g), -1.5, 1.5)
         logits = np.log(np.maximum(values - lows, 1e-12) / np.maximum(highs - values, 1e-12))
@@ -106,6 +108,12 @@ def fit_theta(
     return Parameters(float(values[0]), float(values[1]), float(values[2])), best[3], best[4]
 
 
+def entry_scores(log_healthy: Float, log_anomalous: Float, rate: float) -> Float:
+    """Log predictive of each count under the mixture."""
+    gap = np.minimum(log_anomalous - log_healthy, 600.0)
+    return np.asarray(log_healthy + np.log1p(rate * np.expm1(gap)))
+
+
 def update_theta(
     data: Observations,
     cavity: Float,
@@ -121,7 +129,11 @@ def update_theta(
     if theta is not None:
         starts, iterations = [theta], 3
     else:
-        starts = [Parameters(0.2, 0.1, inverse_size), Parameters(0.6, 0.05, inverse_size)]
+        low, high = family.alpha_bounds
+        starts = [
+            Parameters(low + share * (high - low), rate, inverse_size)
+            for share, rate in ((0.2, 0.1), (0.6, 0.05))
+        ]
         iterations = 8
     if negative_binomial:
         starts = [replace(t, inverse_size=max(t.inverse_size, 1e-3)) for t in starts]
@@ -140,8 +152,7 @@ def update_theta(
             iterations=iterations,
             anomalies=anomalies,
         )
-        scratch = np.empty(log_healthy.size)
-        total = mixture.healthy_share(log_healthy, log_anomalous, parameters.anomaly_rate, scratch)
+        total = float(seen @ entry_scores(log_healthy, log_anomalous, parameters.anomaly_rate))
         results.append((total, log_healthy, log_anomalous, parameters))
     _, log_healthy, log_anomalous, parameters = max(results, key=lambda item: item[0])
     return log_healthy, log_anomalous, parameters
@@ -169,8 +180,8 @@ def information_theta(
     _, _, outer = mixture.mixture_scores(
         log_healthy, np.zeros(n), log_anomalous, slope, np.ones(n), p.anomaly_rate
     )
-    alpha_bounds = ALPHA_BOUNDS if family.alpha_free else (0.0, 0.0)
-    values = (p.alpha if family.alpha_free else 0.0, p.anomaly_rate)
+    alpha_bounds = family.alpha_bounds
+    values = (p.alpha if family.alpha_free else alpha_bounds[0], p.anomaly_rate)
     bounds = (alpha_bounds, RATE_BOUNDS)
     free = [k for k in (0, 1) if bounds[k][1] > bounds[k][0]]
     jacobian = np.array([(values[k] - bounds[k][0]) * (bounds[k][1] - values[k]) for k in free])
@@ -200,7 +211,7 @@ def information_theta(
         alpha_bounds=alpha_bounds,
         rate_bounds=RATE_BOUNDS,
     )
-    alpha_ends = ends.get(0, (0.0, 0.0))
+    alpha_ends = ends.get(0, alpha_bounds)
     return to_theta(
         estimate,
         ThetaIntervals((alpha_ends[0], alpha_ends[1]), (ends[1][0], ends[1][1]), "information"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ew_pipeline.algorithm.observations import Observations
 
 THINNING_SHAPE = 1e12
+SMALLEST_ALPHA = 0.001  # as a share of the range: at alpha = 0 one sale would be impossible
 LARGEST_EXPOSURE = 1.5  # an anomaly lowers sales; a model's tail must not push a pair's weight far above one
 
 
@@ -30,6 +31,10 @@ class ExposureFamily(Protocol):
 
     @property
     def alpha_free(self) -> bool: ...
+
+    @property
+    def alpha_bounds(self) -> tuple[float, float]:
+        """The range of alpha; equal ends where it is not free."""
 
     def mean_factor(self, alpha: float) -> float:
         """g(alpha), Eq. (def-g)."""
@@ -53,6 +58,10 @@ class GammaExposure:
     @property
     def alpha_free(self) -> bool:
         return self.s > 0.0
+
+    @property
+    def alpha_bounds(self) -> tuple[float, float]:
+        return (SMALLEST_ALPHA, 1.0) if self.s > 0.0 else (0.0, 0.0)
 
     def mean_factor(self, alpha: float) -> float:
         return alpha if self.s > 0.0 else 0.0
@@ -95,6 +104,11 @@ class MixedPoisson:
         low, high = self.model.alpha_bounds
         return high > low
 
+    @property
+    def alpha_bounds(self) -> tuple[float, float]:
+        low, high = self.model.alpha_bounds
+        return max(low, SMALLEST_ALPHA * (high - low)), high
+
     def mean_factor(self, alpha: float) -> float:
         return float(self.model.mean_factor(alpha))
 
@@ -105,7 +119,8 @@ class MixedPoisson:
 
     def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
         log_pmf = self._log_pmf(data.counts, means, alpha)
-        step = 1e-4 if alpha < 0.5 else -1e-4
+        low, high = self.model.alpha_bounds
+        step = 1e-4 * (high - low) * (1.0 if 2.0 * alpha < low + high else -1.0) or 1e-4
         slope = (self._log_pmf(data.counts, means, alpha + step) - log_pmf) / step
         return log_pmf, slope if self.alpha_free else np.zeros(means.size)
 

@@ -175,7 +175,7 @@ def theta_from_draws(
     ``at_bound``: at least half of the draws of a parameter lie in the outer 2% of its range; for p_A
     only at its upper end, as small rates are what a healthy chain has. Not identified: the 5% quantile of
     p_A is below 0.002 (no anomalies to learn alpha from), an interval covers more than 0.8 of what a
-    flat posterior's would, or a fifth of the draws of p_A is in the top 2% of its range.
+    flat posterior's would, or one in twenty draws of p_A is in the top 2% of its range.
     """
     alphas, rates = np.ravel(np.asarray(alpha_draws, float)), np.ravel(np.asarray(rate_draws, float))
     if alphas.size != rates.size or alphas.size == 0 or not np.all(np.isfinite([alphas, rates])):
@@ -197,7 +197,7 @@ def theta_from_draws(
     widest = COVERAGE * WIDEST_SHARE
     reasons += _too_wide("alpha", (alpha_low, alpha_high), alpha_bounds, widest)
     reasons += _too_wide("the anomaly rate", (rate_low, rate_high), rate_bounds, widest)
-    if at_cap >= 0.2:
+    if at_cap >= 0.05:
         reasons.append(_swapped(rate_bounds[1]))
     return _verdict(
         float(np.mean(alphas)),

@@ -64,7 +64,7 @@ def fit_reference(plan: Plan) -> DetectorFit:
     elif rank is None:
         # the paper's two variants get the rank the default would start from: cross-validated, no oracle
         path = rank_path(
-            Observations.of(sales, plan.level),
+            Observations.of(sales),
             exposure_family("exponential"),
             plan.ranks,
             rng,
@@ -72,7 +72,8 @@ def fit_reference(plan: Plan) -> DetectorFit:
         )
         curve, rank = path.curve, path.best.rank
     factors = denoise(sales, rank, plan.level)
-    level = 1.0 if plan.level is None else plan.level
+    # the paper's denoisers know no level: they fit the sales themselves
+    level = plan.level if plan.level is not None and plan.mode == "fast" else 1.0
     scaled = np.maximum(factors.rates_at(sales) * level, 1e-3)
     counts = sales.counts.astype(np.float64)
     noise: NoiseModel = Poisson()

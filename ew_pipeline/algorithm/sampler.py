@@ -30,6 +30,7 @@ from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
 from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.variational import VariationalFit
+from ew_pipeline.errors import UsageError
 
 CAUTIOUS_SHARE = 0.5  # draws of p_A below this quantile of the warm-up make the cautious f
 
@@ -42,6 +43,12 @@ class SamplerBudget:
     draws: int = 100
     leapfrog: int = 7
     kept: int = 16
+
+    def __post_init__(self) -> None:
+        if not (self.warm_up >= 3 and self.draws >= self.kept >= 1 and self.leapfrog >= 1):
+            raise UsageError(
+                f"{self} cannot be run.", "at least 3 to warm up, 1 leapfrog step, and 1 <= kept <= draws."
+            )
 
     @property
     def passes(self) -> int:

@@ -110,7 +110,7 @@ def choose_noise(
     path = rank_path(data, family, ranks, rng, negative_binomial=False)
     if noise == "poisson":
         return path
-    tried = sorted({min(path.fits), min(2, max(path.fits)), path.best.rank})
+    tried = sorted({r for r in (1, 2) if r in path.fits} | {path.best.rank})
     rivals = [rival_fit(data, family, path.fits[rank], negative_binomial=True) for rank in tried]
     rival = max(rivals, key=lambda fit: fit.score)
     gain = rival.score - path.best.score

@@ -19,7 +19,7 @@ import numpy as np
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _variational_kernels as kernels
-from ew_pipeline.algorithm.cavity_theta import Parameters, update_theta
+from ew_pipeline.algorithm.cavity_theta import Parameters, entry_scores, update_theta
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.observations import Observations
@@ -119,11 +119,12 @@ def start_factors(data: Observations, rank: int, rng: np.random.Generator) -> tu
     sales = data.sales
     n, m = sales.shape
     overall = max(data.counts.sum() / data.level.sum(), 1e-9)
+    one_pair = float(data.level.mean())  # a row starts with one average pair's worth of the overall ratio
 
     def means(index: Int32, size: int) -> Float:
         counts = np.bincount(index, weights=data.counts, minlength=size)
         level = np.bincount(index, weights=data.level, minlength=size)
-        ratio = (counts + overall) / (level + 1.0)
+        ratio = (counts + overall * one_pair) / (level + one_pair)
         return np.asarray(np.maximum(ratio / overall, 0.05))
 
     noise_left = rng.gamma(4.0, 0.25, (n, rank))
@@ -165,16 +166,15 @@ def fit_variational(
     for _ in range(5 if parameters else WARM_UP_SWEEPS):
         factors.sweep(data, exposed)
         sweep += 1
-    log_healthy = log_anomalous = np.empty(0)
+    log_healthy = scores = np.empty(0)
     while True:
         variance = _cavity(data, factors, exposed, means, cavity, cv2)
         log_healthy, log_anomalous, theta = update_theta(
             data, cavity, cv2, family, theta, negative_binomial, seen, anomalies
         )
-        previous, score = (
-            score,
-            mixture.healthy_share(log_healthy, log_anomalous, theta.anomaly_rate, healthy),
-        )
+        mixture.healthy_share(log_healthy, log_anomalous, theta.anomaly_rate, healthy)
+        scores = entry_scores(log_healthy, log_anomalous, theta.anomaly_rate)
+        previous, score = score, float(seen @ scores)
         converged = abs(score - previous) < tolerance * n
         if converged or sweep >= max_sweeps:
             break
@@ -186,9 +186,6 @@ def fit_variational(
             sweep += 1
         if sweep >= 20:
             factors.update_prior_shapes()
-    entry_scores = log_healthy + np.log1p(
-        theta.anomaly_rate * np.expm1(np.minimum(log_anomalous - log_healthy, 600.0))
-    )
     return VariationalFit(
         left=factors.mean[0],
         right=factors.mean[1],
@@ -197,11 +194,11 @@ def fit_variational(
         cavity_cv2=cv2,
         cv2=variance / means**2,
         healthy_probability=healthy,
-        entry_scores=entry_scores,
+        entry_scores=scores,
         parameters=theta,
         prior_shapes=(factors.prior_shape[0], factors.prior_shape[1]),
         score=float(score),
-        null_score=float(log_healthy.sum()),
+        null_score=float(seen @ log_healthy),
         n_sweeps=sweep,
         converged=converged,
     )

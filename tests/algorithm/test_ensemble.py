@@ -129,25 +129,6 @@ def test_the_ensemble_covers_every_entry(blind):
     assert fit.r_hat >= 0.9
 
 
-def test_averaged_certainties_are_still_probabilities():
-    """A sale is impossible in the family "zero", so f is exactly 1 there, whatever the ranks' weights
-    sum to in floating point."""
-    for seed in range(12):
-        instance = draw_instance(
-            EnsembleSettings(
-                n=12, m=12, rank=1, mean=6.0, observed_share=0.7, anomaly_rate=0.1, family="zero"
-            ),
-            np.random.default_rng(seed),
-        )
-        data, law, rng = Observations.of(instance.sales), exposure_family("zero"), np.random.default_rng(seed)
-        path = rank_path(data, law, (1, 2, 3), rng, negative_binomial=False)
-        fit = sample_ensemble(
-            data, law, path, rng, SamplerBudget(6, 6, 2, 2), blind=True, doubtful=True, test_null=False
-        )
-        assert fit.healthy_probability.max() <= 1.0, f"seed {seed}, weights {fit.weights}"
-        assert fit.healthy_probability.min() >= 0.0
-
-
 def test_the_null_model_settles_how_far_f_is_believed():
     """Clear anomalies leave f as it is; without any, every pair becomes healthier."""
     _, plain = ensemble(True, alpha=0.05, mean=20.0)
