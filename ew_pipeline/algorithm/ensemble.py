@@ -62,13 +62,14 @@ def sample_ensemble(
     blind: bool,
     doubtful: bool,
     test_null: bool,
+    overdispersed: bool = True,
     n_threads: int = 1,
 ) -> EnsembleFit:
     """Run the chains and combine them.
 
-    ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data or no gain over the
-    model without anomalies, so that f is taken cautiously where p_A is not known. ``test_null``: also
-    sample the model without anomalies and average with it by what either predicts of held-out entries.
+    ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data, so that f is taken
+    cautiously where p_A is not known. ``test_null``: also sample the model without anomalies and average
+    with it by what either predicts of held-out entries. ``overdispersed``: whether s0 is learnt.
     """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
@@ -84,7 +85,17 @@ def sample_ensemble(
             rank, k, generator = task
             seen, table, hidden = views[k]
             start = path.fits[rank]
-            return run_chain(seen, table, family, start, generator, budget, hidden, anomalies=anomalies)
+            return run_chain(
+                seen,
+                table,
+                family,
+                start,
+                generator,
+                budget,
+                hidden,
+                anomalies=anomalies,
+                overdispersed=overdispersed,
+            )
 
         if n_threads == 1:
             return [one(task) for task in tasks]

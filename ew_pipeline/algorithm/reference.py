@@ -91,7 +91,7 @@ def fit_reference(plan: Plan) -> DetectorFit:
     healthy = healthy_probability(counts, rates, estimate.alpha, estimate.anomaly_rate, noise, model)
     # each of the r (n + m) factors costs one count's worth of noise, spread over the observed entries
     cv = np.sqrt(rank * sum(sales.shape) / sales.n_observed / np.maximum(rates, 0.05))
-    words = [] if theta.identified else [f"theta is not identified: {theta.reason}"]
+    words = [] if theta.identified else [f"theta is {theta.reason}"]
     return DetectorFit(
         sales=sales,
         posterior_=1.0 - healthy,

@@ -85,17 +85,22 @@ def run_chain(
     held_out: Observations | None = None,
     *,
     anomalies: bool = True,
+    overdispersed: bool = True,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
-    Without ``anomalies`` p_A stays at (practically) zero: the null model.
+    Without ``anomalies`` p_A stays at (practically) zero: the null model. Unless ``overdispersed``, s0
+    stays at its largest value, which is Poisson noise for our counts.
     """
     state = SamplerState(data, table, family, start)
     scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
     if not anomalies:
         scales *= (1.0, 0.0, 0.0)
         state.t[2] = -kernels.T_LIMIT + 1.0
-        state.refresh_theta()
+    if not overdispersed:
+        scales *= (0.0, 1.0, 1.0)
+        state.t[0] = kernels.T_LIMIT - 1.0
+    state.refresh_theta()
     size = data.counts.size
     current = [np.empty(size) for _ in range(3)]  # mu, f, log density
     trial = [np.empty(size) for _ in range(3)]

@@ -24,6 +24,7 @@ from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import (
+    NEGLIGIBLE_DISPERSION,
     RankPath,
     choose_family,
     choose_noise,
@@ -95,6 +96,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             blind=found.difficult and plan.rank is None,
             doubtful=is_sparse(found.data),
             test_null=not is_sparse(found.data),
+            overdispersed=plan.noise != "poisson",
             n_threads=plan.n_threads,
         )
         runs += 1
@@ -110,7 +112,9 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
         alpha_bounds,
     )
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
-    noise = "negative_binomial" if found.path.negative_binomial else "poisson"
+    # Overdispersed if the path said so, or if the sampler is sure of it, which never saw the choice.
+    certain = float(np.quantile(ensemble.size_draws, 0.95)) < 1.0 / NEGLIGIBLE_DISPERSION
+    noise = "negative_binomial" if found.path.negative_binomial or certain else "poisson"
     return _result(
         plan,
         found,
@@ -284,7 +288,7 @@ def _warnings(found: Exploration, theta: Theta, converged: bool) -> tuple[str, .
     if theta.at_bound:
         words.append("theta is on the edge of its range; do not publish it")
     if not theta.identified:
-        words.append(f"theta is not identified: {theta.reason}")
+        words.append(f"theta is {theta.reason}")
     if found.null_gain <= 0.0:
         words.append("a model without anomalies predicts as well; there may be nothing to find")
     if is_sparse(found.data):
