@@ -41,7 +41,7 @@ from ew_pipeline.algorithm.variational import (
     start_factors,
 )
 
-RESTARTS = 3
+RESTARTS = 2
 RESTART_GAP = 60.0  # nats below the best at which a restart is a different, worse explanation
 R_HAT_LIMIT = 1.2
 ALPHA_WIDENING, RATE_WIDENING = 1.15, 1.35

@@ -28,6 +28,7 @@ from ew_pipeline.algorithm.types import Bool, Float, Int32
 SHAPE_BOUNDS = (0.3, 2.0)  # a larger prior shape lets the two components swap roles
 WARM_UP_SWEEPS = 30
 CAVITY_EVERY = 10
+CONVERGED = 3e-4  # nats per entry that the predictive may still move in ten sweeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,6 @@ def fit_variational(
     cv2 = np.empty(n)
     healthy = np.ones(n)
     score = -math.inf
-    converged = False
     theta = parameters
     sweep = 0
     for _ in range(5 if parameters else WARM_UP_SWEEPS):
@@ -175,8 +175,8 @@ def fit_variational(
         mixture.healthy_share(log_healthy, log_anomalous, theta.anomaly_rate, healthy)
         scores = entry_scores(log_healthy, log_anomalous, theta.anomaly_rate)
         previous, score = score, float(seen @ scores)
-        converged = abs(score - previous) < tolerance * n
-        if converged or sweep >= max_sweeps:
+        change = abs(score - previous) / n
+        if change < tolerance or sweep >= max_sweeps:
             break
         for _ in range(CAVITY_EVERY):
             kernels.entry_rates(data.sales.indptr, data.sales.cols, factors.mean[0], factors.mean[1], means)
@@ -200,7 +200,7 @@ def fit_variational(
         score=float(score),
         null_score=float(seen @ log_healthy),
         n_sweeps=sweep,
-        converged=converged,
+        converged=change < CONVERGED,
     )
 
 
