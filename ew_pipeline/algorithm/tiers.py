@@ -44,7 +44,7 @@ from ew_pipeline.algorithm.variational import (
 RESTARTS = 2
 RESTART_GAP = 60.0  # nats below the best at which a restart is a different, worse explanation
 R_HAT_LIMIT = 1.2
-ALPHA_WIDENING, RATE_WIDENING = 1.15, 1.35
+ALPHA_WIDENING, RATE_WIDENING = 1.25, 1.3
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 FAMILIES = ("exponential", "thinning", "zero")
 
