@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -11,9 +13,10 @@ from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.reference import fit_reference
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.selection import is_sparse
+from ew_pipeline.algorithm.selection import CLEAR_ALPHA, is_sparse
 from ew_pipeline.algorithm.svd import check_rank
 from ew_pipeline.algorithm.tiers import (
+    FAMILIES,
     Exploration,
     explore,
     fit_thorough,
@@ -103,19 +106,23 @@ class EntrywiseDetector:
         _refuse_hopeless(sales)
         if self.mode in ("fast", "paper", "paper-practical"):
             return fit_reference(plan)
+        fit = self._explore_and_fit(plan)
+        if self.anomaly == "auto" and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
+            # A rival family chosen on the cavity score but not borne out by the fit soaks up misfit of M.
+            fit = self._explore_and_fit(replace(plan, anomaly=FAMILIES[0]))
+        return fit
+
+    def _explore_and_fit(self, plan: Plan) -> DetectorFit:
         found = explore(plan)
         budget = self.budget or SamplerBudget()
-        thorough, reason = self._choose_tier(sales, found, budget)
-        plan = self._plan(sales, plan.level, plan.rng, "thorough" if thorough else "variational", reason)
+        thorough, reason = self._choose_tier(plan.sales, found, budget)
+        plan = replace(plan, mode="thorough" if thorough else "variational", mode_reason=reason)
         return fit_thorough(plan, found, budget) if thorough else fit_variational_tier(plan, found)
 
     def _plan(
         self,
         sales: SalesMatrix,
         level: np.ndarray[tuple[int], np.dtype[np.float64]] | None,
-        rng: np.random.Generator | None = None,
-        mode: str | None = None,
-        reason: str = "as asked",
     ) -> Plan:
         return Plan(
             sales=sales,
@@ -125,9 +132,9 @@ class EntrywiseDetector:
             anomaly=self.anomaly,
             max_rank=self.max_rank,
             n_threads=self.n_threads,
-            rng=rng or np.random.default_rng(self.random_state),
-            mode=mode or self.mode,
-            mode_reason=reason,
+            rng=np.random.default_rng(self.random_state),
+            mode=self.mode,
+            mode_reason="as asked",
             probability=self.probability,
             drop_fraction=self.drop_fraction,
             cross_check=self.cross_check,
@@ -178,6 +185,11 @@ class EntrywiseDetector:
             exposure_family(self.anomaly)
         if self.max_rank < 1 or self.n_threads < 1:
             raise UsageError(f"max_rank is {self.max_rank} and n_threads {self.n_threads}; both start at 1.")
+
+
+def _clear(fit: DetectorFit) -> bool:
+    """Whether the anomalies found are deep enough, and theta known well enough, to trust the family."""
+    return fit.theta_.identified and fit.theta_.alpha <= CLEAR_ALPHA
 
 
 def _checked_level(

@@ -30,6 +30,7 @@ CANDIDATE_RANKS = (1, 2, 3, 4, 5, 7, 10, 14, 20)
 OVERDISPERSED_RANKS = (1, 2, 3, 5, 10, 20)  # noise hides fine differences in rank
 ACCEPT_NATS = 5.0  # a rival noise or family must win by this much; always taking it costs regret
 NEGLIGIBLE_DISPERSION = 0.015  # 1 / s0: variance M + M^2 / 67 differs from Poisson only on fast movers
+CLEAR_ALPHA = 0.55
 PATH_SWEEPS = 150
 PATH_TOLERANCE = 2e-4
 STOP_AFTER = 2  # non-improving ranks
@@ -96,7 +97,12 @@ def rank_path(
 
 
 def choose_noise(
-    data: Observations, family: ExposureFamily, ranks: tuple[int, ...], rng: np.random.Generator, noise: str
+    data: Observations,
+    family: ExposureFamily,
+    ranks: tuple[int, ...],
+    rng: np.random.Generator,
+    noise: str,
+    other_families: tuple[ExposureFamily, ...] = (),
 ) -> RankPath:
     """The Poisson path, or the negative binomial one where its rival wins.
 
@@ -104,6 +110,8 @@ def choose_noise(
     spends factors on the noise, and the dispersion shows where there are few. To win it must gain
     ACCEPT_NATS *and* be overdispersed by more than NEGLIGIBLE_DISPERSION: the cavity score flatters it
     (exposures can follow the noise), but the dispersion it finds on Poisson data is next to nothing.
+    Anomalies of another family look like overdispersion, so ``other_families`` with Poisson noise must
+    be beaten as well.
     """
     if noise == "negative_binomial":
         return rank_path(data, family, ranks, rng, negative_binomial=True)
@@ -113,8 +121,10 @@ def choose_noise(
     tried = sorted({r for r in (1, 2) if r in path.fits} | {path.best.rank})
     rivals = [rival_fit(data, family, path.fits[rank], negative_binomial=True) for rank in tried]
     rival = max(rivals, key=lambda fit: fit.score)
-    gain = rival.score - path.best.score
-    if gain > ACCEPT_NATS and rival.parameters.inverse_size > NEGLIGIBLE_DISPERSION:
+    if rival.parameters.inverse_size <= NEGLIGIBLE_DISPERSION or rival.score <= path.best.score + ACCEPT_NATS:
+        return path
+    explained = [rival_fit(data, other, path.best, negative_binomial=False).score for other in other_families]
+    if rival.score > max([path.best.score, *explained]) + ACCEPT_NATS:
         coarse = tuple(r for r in ranks if r in OVERDISPERSED_RANKS) or ranks
         return rank_path(data, family, coarse, rng, negative_binomial=True)
     return path
@@ -149,15 +159,21 @@ def rival_fit(
 def choose_family(
     data: Observations, families: tuple[ExposureFamily, ...], fit: VariationalFit, negative_binomial: bool
 ) -> tuple[ExposureFamily, dict[str, float]]:
-    """The first family unless another one's predictive wins by ACCEPT_NATS; scores by name."""
+    """The first family unless another one's predictive wins by ACCEPT_NATS; scores by name.
+
+    A rival must also say that anomalous pairs lose much of their sales (alpha <= CLEAR_ALPHA): a thinned
+    pair that keeps most of them cannot be told from chance, and there the family soaks up misfit of M.
+    """
     chosen = families[0]
     base = rival_fit(data, chosen, fit, negative_binomial=negative_binomial)
     scores = {chosen.name: base.score}
     best = base.score + ACCEPT_NATS
     for family in families[1:]:
-        scores[family.name] = rival_fit(data, family, fit, negative_binomial=negative_binomial).score
-        if scores[family.name] > best:
-            chosen, best = family, scores[family.name]
+        rival = rival_fit(data, family, fit, negative_binomial=negative_binomial)
+        scores[family.name] = rival.score
+        clear = not family.alpha_free or rival.parameters.alpha <= CLEAR_ALPHA
+        if clear and rival.score > best:
+            chosen, best = family, rival.score
     return chosen, scores
 
 

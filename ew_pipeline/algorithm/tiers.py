@@ -69,14 +69,15 @@ def explore(plan: Plan) -> Exploration:
     """Rank path, noise, family and null model: what both tiers start from."""
     data = Observations.of(plan.sales, plan.level)
     family = exposure_family("exponential" if plan.anomaly == "auto" else plan.anomaly)
-    path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise)
+    rivals = tuple(exposure_family(name) for name in FAMILIES) if plan.anomaly == "auto" else ()
+    path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise, rivals[1:])
     scores = {family.name: path.best.score}
-    if plan.anomaly == "auto":
-        rivals = tuple(exposure_family(name) for name in FAMILIES)
+    if rivals:
         chosen, scores = choose_family(data, rivals, path.best, path.negative_binomial)
         if chosen.name != family.name:
             family = chosen
-            path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise)
+            noise = "negative_binomial" if path.negative_binomial else "poisson"
+            path = choose_noise(data, family, plan.ranks, plan.rng, noise)
     null = rival_fit(data, family, path.best, negative_binomial=path.negative_binomial, anomalies=False)
     return Exploration(data, family, path, scores, path.best.score - null.score)
 
