@@ -123,7 +123,7 @@ def test_two_pairs_are_too_few(mode):
         {"noise": "gaussian"},
         {"probability": "score"},
         {"anomaly": "lognormal"},
-        {"anomaly": object()},
+        {"anomaly": 42},
         {"rank": 13},  # the matrix is 15 x 12
         {"rank": 0},
         {"rank": -1},
