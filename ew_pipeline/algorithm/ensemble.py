@@ -31,6 +31,7 @@ SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
 CAUTION_RANGE = (0.3, 0.5)  # coefficient of variation of p_A's draws over which caution sets in
 SMALL_RANKS = (1, 2, 3)
+CERTAIN_RATE = 0.1  # p_A surely above this: the null model is out, and its noisy test is not asked
 STACKING_PRIOR = 5.0  # pseudo-entries per rank that hold the weights off zero and one
 
 
@@ -113,7 +114,7 @@ def sample_ensemble(
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
     fit = _combine(data, by_rank, weights, masks, curve, doubtful)
-    if curve is None or not test_null:
+    if curve is None or not test_null or float(np.quantile(fit.rate_draws, 0.05)) > CERTAIN_RATE:
         return fit
     nulls = run([(curve.best, k, g) for k, g in enumerate(rng.spawn(N_CHAINS))], anomalies=False)
     null = np.concatenate([chain.held_out_density for chain in nulls])
