@@ -9,6 +9,7 @@ Step  In the paper                                    File                      
 1     soft-impute (section 4, appendix C)             soft_impute.py              soft_impute_to_rank
 1     least squares, Poisson-weighted (ours)          als.py                      als
 1+2   Gamma-Poisson factorisation, cavity (ours)      variational.py              fit_variational
+2     theta on the cavity predictive (ours)           cavity_theta.py             fit_theta
 1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
 –     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
 2     moment matching, Eq. (optimize-F)               moments.py                  match_moments
@@ -21,6 +22,7 @@ Step  In the paper                                    File                      
 –     pi*, the ideal policy (section 3.1)             ideal.py                    ideal_healthy_probability
 –     Anom(alpha, M) and g(alpha), Eq. (def-g)        anomaly_models.py           AnomalyModel
 –     all of it for one week                          detector.py, tiers.py       EntrywiseDetector
+–     the paper's own variants, and ALS               reference.py                fit_reference
 ===== =============================================== =========================== =========================
 
 Symbols, used inside functions only: X counts; Omega the observed set; M expected sales if healthy,
