@@ -1,0 +1,81 @@
+"""Where a result comes from: hashes of data and settings, version of the code, the libraries beneath."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ew_pipeline._version import __version__
+
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "duckdb",
+    "prefect",
+    "mlflow",
+    "great-expectations",
+)
+BLOCK = 1 << 20
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: keys sorted, no spaces, floats as Python writes them, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def canonical_hash(value: Any) -> str:
+    """SHA-256 of ``canonical_json``."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@cache
+def code_version() -> str:
+    """``0.1.0+<commit>`` in a checkout, with ``.dirty`` when it has changes; ``0.1.0`` when installed."""
+    folder = Path(__file__).resolve().parent
+    if not (folder.parent / ".git").exists():
+        return __version__
+    commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if commit is None:
+        return __version__
+    changed = _git(folder, "status", "--porcelain", "--", str(folder), str(folder.parent / "flows"))
+    return f"{__version__}+{commit}{'.dirty' if changed else ''}"
+
+
+@cache
+def environment() -> dict[str, str]:
+    """Python, machine and library versions."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

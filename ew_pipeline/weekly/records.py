@@ -1,0 +1,193 @@
+"""What travels between the stages of a weekly run, and what report, tracking and ledger read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.settings import RunConfig
+from ew_pipeline.week import Week
+
+
+@dataclass(frozen=True)
+class WeekRequest:
+    """One week to run. A source is a file, a directory of partitions, or SQL (see ``data.sources``).
+
+    ``stores`` and ``skus`` are tables of attributes (region, department) for ``config.segment_by``.
+    """
+
+    week: Week
+    sales: str
+    listing: str | None = None
+    costs: str | None = None
+    stores: str | None = None
+    skus: str | None = None
+    config: RunConfig = field(default_factory=RunConfig)
+    shadow: bool = False
+    override: Override | None = None
+
+
+@dataclass(frozen=True)
+class Override:
+    """A person publishes a result that the gate held back."""
+
+    who: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault found in a table, with how many rows it hit."""
+
+    table: str
+    reason: str  # in words, e.g. "units below zero"
+    rows: int
+    examples: tuple[str, ...]  # the first few keys
+    rejects: bool  # True: the whole batch is rejected; False: the rows are quarantined
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What validation found. ``quarantine``: the file with every offending key and its reason, if any."""
+
+    faults: tuple[Fault, ...]
+    rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
+    rows_quarantined: int
+    quarantine: Path | None
+    data_docs: Path  # index.html of Great Expectations' Data Docs
+    ignored_columns: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Validated inputs, kept by the hash of their content: sales.parquet, listing.parquet, costs.parquet."""
+
+    data_hash: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which pairs are in the matrix, and where the others went."""
+
+    zero_rule: str  # "explicit", "listing" or "inferred"
+    stores_expected: int
+    stores_reporting: int
+    stores_missing: tuple[str, ...]  # listed or seen before, but no row this week
+    pairs_observed: int  # in the matrix, zeros included
+    pairs_zero: int
+    pairs_zero_filled: int  # of them, zeros that had no row
+    pairs_promoted: int  # left out, or kept, by the setting
+    pairs_unlisted: int  # sold, but not ranged by the listing: left out
+    pairs_not_scored: int  # too little data on store, SKU and pair
+    history_weeks: int  # weeks of the past that the level is built from; 0: cross-section only
+
+
+@dataclass(frozen=True)
+class SegmentResult:
+    """One fitted matrix."""
+
+    name: str  # "all" when there is one
+    stores: int
+    skus: int
+    pairs: int
+    theta: Theta
+    rank: int
+    noise: str
+    anomaly: str
+    dispersion_size: float  # infinite: Poisson
+    mode: str
+    mode_reason: str
+    converged: bool
+    null_gain: float  # nats by which the model with anomalies beats the one without
+    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
+    held_out_curve: tuple[tuple[int, float], ...]
+    rank_weights: Mapping[int, float]
+    singular_values: tuple[float, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    model: Path  # folder with model.json and arrays.npz
+
+
+@dataclass(frozen=True)
+class GateCheck:
+    """One reason to publish or to hold back, in words."""
+
+    name: str
+    passed: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What is needed to make the result again."""
+
+    data_hash: str
+    config_hash: str
+    code_version: str
+    seed: int
+    environment: Mapping[str, str]
+    flow_run_id: str | None = None
+    mlflow_run_id: str | None = None
+
+    @property
+    def input_key(self) -> tuple[str, str, str]:
+        """Two runs of one week with the same key give the same flags."""
+        return (self.data_hash, self.config_hash, self.code_version)
+
+
+@dataclass(frozen=True, eq=False)
+class WeekResult:
+    """A computed week, before or after publication.
+
+    ``scores`` has a row for every scored pair with the columns of ``schema.FLAGS`` except ``week``, and
+    ``level`` (NaN without history) and ``flagged``; sorted by store and SKU. The flags are its rows with
+    ``flagged``.
+    """
+
+    run_id: str
+    week: Week
+    started_at: dt.datetime
+    shadow: bool
+    config: RunConfig
+    contract: Contract
+    coverage: Coverage
+    segments: tuple[SegmentResult, ...]
+    pooled: Theta
+    scores: pd.DataFrame
+    gate: tuple[GateCheck, ...]
+    provenance: Provenance
+    folder: Path  # runs/<run_id>
+    timings: Mapping[str, float]  # seconds by step
+
+    @property
+    def flags(self) -> pd.DataFrame:
+        """The pairs to check, best first."""
+        chosen = self.scores[self.scores["flagged"]]
+        return chosen.sort_values(
+            ["expected_saving", "store_id", "sku_id"], ascending=[False, True, True], kind="stable"
+        ).reset_index(drop=True)
+
+    @property
+    def held(self) -> tuple[GateCheck, ...]:
+        """The checks that failed; empty means fit to publish."""
+        return tuple(check for check in self.gate if not check.passed)
+
+    @property
+    def expected_saving(self) -> float:
+        return float(self.scores.loc[self.scores["flagged"], "expected_saving"].sum())
+
+    @property
+    def expected_cost_ignoring(self) -> float:
+        """Expected cost of doing nothing: sum of P(wrong) x missed over the scored pairs."""
+        return float((self.scores["anomaly_probability"] * self.scores["cost_missed"]).sum())
+
+    @property
+    def expected_cost(self) -> float:
+        """Expected cost with the checks made."""
+        return self.expected_cost_ignoring - self.expected_saving
