@@ -102,6 +102,17 @@ lazy_command(
     app, "demo", "ew_pipeline.evaluate.demo:demo", "The detector on a simulated chain, start to end."
 )
 
+lazy_command(app, "run", "ew_pipeline.weekly.command:run", "One week, from its sales to published flags.")
+lazy_command(app, "flags", "ew_pipeline.publish.commands:flags", "The check list of a published week.")
+lazy_command(app, "report", "ew_pipeline.publish.commands:report", "Where the report of a week is.")
+lazy_command(
+    app, "promote", "ew_pipeline.publish.commands:promote", "Make a run's configuration the champion."
+)
+lazy_command(
+    app, "rollback", "ew_pipeline.publish.commands:rollback", "Make a week's earlier publication live again."
+)
+lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
+
 EXPERIMENTS = "ew_pipeline.evaluate.experiments"
 lazy_command(
     reproduce,

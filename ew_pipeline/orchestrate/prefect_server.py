@@ -1,0 +1,132 @@
+"""Prefect without anything to start: its server as a child of this process, gone when the process is.
+
+Prefect's own embedded server imports the whole server twice, one after the other, and outlives a process that
+was killed. Started here it boots while the parent imports what it needs itself, and the kernel ends it with
+its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ew_pipeline.errors import EwError
+from ew_pipeline.settings import Settings
+
+SERVER = (
+    *("-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"),
+    *("--host", "127.0.0.1", "--log-level", "error", "--lifespan", "on"),
+)
+STARTUP_SECONDS = 180.0
+STOP_SECONDS = 10.0
+PR_SET_PDEATHSIG = 1
+QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "true",
+    "PREFECT_LOGGING_LEVEL": "ERROR",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLI_COLORS": "false",
+    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+}
+SERVER_ONLY = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+
+
+def quiet_environment(settings: Settings, environment: MutableMapping[str, str]) -> None:
+    """Prefect's variables, before prefect is imported; what the user has set stays."""
+    environment.setdefault("PREFECT_HOME", str(settings.root / "prefect"))
+    for name, value in QUIET.items():
+        environment.setdefault(name, value)
+
+
+@contextmanager
+def prefect_api(settings: Settings) -> Iterator[Starting]:
+    """A Prefect API for the time of the block: the configured server, or one of our own.
+
+    The block begins at once; call ``wait()`` on what it gives before the first flow.
+    """
+    quiet_environment(settings, os.environ)
+    if settings.prefect_api_url or os.environ.get("PREFECT_API_URL"):
+        yield Starting(None, os.environ.get("PREFECT_API_URL") or str(settings.prefect_api_url), None)
+        return
+    home = Path(os.environ["PREFECT_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    log = home / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, *SERVER, "--port", str(port)],
+            env={**os.environ, **SERVER_ONLY},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+    os.environ["PREFECT_API_URL"] = url
+    try:
+        yield Starting(server, url, log)
+    finally:
+        del os.environ["PREFECT_API_URL"]
+        _stop(server)
+
+
+class Starting:
+    """A server that may still be booting."""
+
+    def __init__(self, server: subprocess.Popen[bytes] | None, url: str, log: Path | None) -> None:
+        self.server = server
+        self.url = url
+        self.log = log
+
+    def wait(self, seconds: float = STARTUP_SECONDS) -> None:
+        """Until it answers. One that we did not start gets a single chance."""
+        deadline = time.monotonic() + (seconds if self.server is not None else 10.0)
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+                gone = self.server is not None and self.server.poll() is not None
+                if gone or time.monotonic() > deadline:
+                    raise self._failure(error) from error
+            time.sleep(0.1)
+
+    def _failure(self, error: Exception) -> EwError:
+        if self.server is None:
+            return EwError(
+                f"Prefect's server at {self.url} does not answer: {error}.",
+                "start it, correct PREFECT_API_URL, or run without Prefect: EW_ORCHESTRATE=false ew run …",
+            )
+        return EwError(
+            f"Prefect's embedded server did not start; its messages are in {self.log}.",
+            "run without Prefect: EW_ORCHESTRATE=false ew run …",
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

@@ -1,0 +1,147 @@
+"""`ew run`: one week, from its sales to published flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ew_pipeline.console import emit_json, messages
+from ew_pipeline.orchestrate.prefect_server import prefect_api
+from ew_pipeline.orchestrate.steps import Steps
+from ew_pipeline.publish.report import summary_lines
+from ew_pipeline.settings import Settings
+from ew_pipeline.weekly.request import make_request, read_config
+from ew_pipeline.weekly.run import Outcome, run_week
+from ew_pipeline.weekly.tracking import Tracking
+
+
+def run(
+    sales: Annotated[
+        str, typer.Option(help="Sales: parquet, CSV, a folder of them, or SQL.", envvar="EW_SALES")
+    ],
+    week: Annotated[
+        str | None, typer.Option(help="ISO week or its first day; default: the last complete one.")
+    ] = None,
+    listing: Annotated[str | None, typer.Option(help="Which store ranges what.", envvar="EW_LISTING")] = None,
+    costs: Annotated[str | None, typer.Option(help="Costs by store, SKU or both.", envvar="EW_COSTS")] = None,
+    stores: Annotated[
+        str | None, typer.Option(help="Attributes of stores, for --segment-by.", envvar="EW_STORES")
+    ] = None,
+    skus: Annotated[
+        str | None, typer.Option(help="Attributes of SKUs, for --segment-by.", envvar="EW_SKUS")
+    ] = None,
+    segment_by: Annotated[str | None, typer.Option(help="Fit one matrix per value of this column.")] = None,
+    max_checks_per_store: Annotated[
+        int | None, typer.Option(min=0, help="At most so many checks in a store.")
+    ] = None,
+    zero_rule: Annotated[
+        str | None, typer.Option(help="auto, explicit, listing or inferred: what a missing row means.")
+    ] = None,
+    history: Annotated[
+        bool | None, typer.Option("--history/--no-history", help="Use the pairs' own past.")
+    ] = None,
+    mode: Annotated[str | None, typer.Option(help="Mode of the detector.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the detector.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with fields of the configuration; options win over it.")
+    ] = None,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Compute and track, never publish.")] = False,
+    override: Annotated[
+        str | None, typer.Option(help="Publish even if the gate holds the result back, and why.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Check the data, fit the detector, decide what to check, and publish it.
+
+    Exit codes: 0 published, or nothing new; 1 data rejected; 2 wrong call; 3 failed; 4 held back.
+    """
+    settings = Settings()
+    changes = read_config(config) if config is not None else {}
+    _set(changes, "segment_by", segment_by)
+    _set(changes, "max_checks_per_store", max_checks_per_store)
+    _set(changes, "zero_rule", zero_rule)
+    _set(changes, "history", history)
+    _set(changes, "detector", {k: v for k, v in (("mode", mode), ("random_state", seed)) if v is not None})
+    outcome = run_one(
+        settings,
+        week=week,
+        sales=sales,
+        listing=listing,
+        costs=costs,
+        stores=stores,
+        skus=skus,
+        changes=changes,
+        shadow=shadow,
+        override_why=override,
+    )
+    show(outcome, settings, json)
+    raise typer.Exit(outcome.exit_code)
+
+
+def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Outcome:
+    """The same steps through Prefect, or called directly when the settings say so."""
+    if not settings.orchestrate:
+        request = make_request(settings, changes=changes, **asked)
+        return run_week(request, settings, Steps(), Tracking(settings))
+    with prefect_api(settings) as api:
+        make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
+        from flows.weekly import weekly  # imports Prefect, while its server boots
+
+        api.wait()
+        outcome: Outcome = weekly(config=changes, **asked)
+        return outcome
+
+
+def show(outcome: Outcome, settings: Settings, json: bool) -> None:
+    """The closing tally on stderr; with ``json`` the outcome on stdout."""
+    if json:
+        emit_json(describe(outcome))
+    if outcome.result is None:
+        messages().print(f"Nothing new: {outcome.run_id} was published from the same inputs.", markup=False)
+    else:
+        for line in summary_lines(outcome.result):
+            messages().print(line, markup=False, soft_wrap=True)
+    messages().print(f"Report: {outcome.report}", markup=False, soft_wrap=True)
+
+
+def describe(outcome: Outcome) -> dict[str, Any]:
+    """The outcome for a program."""
+    result, publication = outcome.result, outcome.publication
+    described: dict[str, Any] = {
+        "status": outcome.status,
+        "exit_code": int(outcome.exit_code),
+        "run_id": outcome.run_id,
+        "publication": publication.id if publication else None,
+        "report": str(outcome.report),
+        "folder": str(outcome.folder),
+    }
+    if result is not None:
+        described |= {
+            "week": str(result.week),
+            "flags": int(result.scores["flagged"].sum()),
+            "scored": len(result.scores),
+            "expected_saving": result.expected_saving,
+            "theta": result.pooled,
+            "segments": {one.name: {"rank": one.rank, "theta": one.theta} for one in result.segments},
+            "gate": result.gate,
+            "coverage": result.coverage,
+            "data_hash": result.provenance.data_hash,
+            "config_hash": result.provenance.config_hash,
+            "code_version": result.provenance.code_version,
+            "mlflow_run_id": result.provenance.mlflow_run_id,
+            "flow_run_id": result.provenance.flow_run_id,
+            "timings": dict(result.timings),
+        }
+    elif publication is not None:
+        described["week"] = publication.week
+    return described
+
+
+def _set(changes: dict[str, Any], name: str, value: object) -> None:
+    if isinstance(value, dict):
+        if value:
+            changes[name] = {**changes.get(name, {}), **value}
+    elif value is not None:
+        changes[name] = value

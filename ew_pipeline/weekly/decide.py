@@ -1,0 +1,111 @@
+"""Price every scored pair and choose which shelves to walk to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ew_pipeline.algorithm.costs import Costs
+from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
+from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.publish.reasons import reasons
+from ew_pipeline.settings import RunConfig
+from ew_pipeline.weekly.fit import FittedSegment
+
+
+def decide(fitted: Sequence[FittedSegment], config: RunConfig) -> pd.DataFrame:
+    """The scores of all segments below each other, with the pairs to check flagged.
+
+    Section 3.1's rule, f c0 <= (1 - f) c1, with two exceptions. A pair that sold at least what it was
+    expected to is not flagged: under exponential onset a very high count can look anomalous, but no shelf
+    is empty there. With a limit of checks per store, the checks that save most are kept, over all segments.
+    """
+    scores = _all_scores(fitted)
+    f = 1.0 - scores["anomaly_probability"].to_numpy()
+    costs = Costs(scores["cost_false_alarm"].to_numpy(), scores["cost_missed"].to_numpy())
+    saving = expected_saving(f, costs)
+    flags = _flags(f, costs, scores, config.max_checks_per_store)
+    scores["threshold"] = np.broadcast_to(np.asarray(costs.threshold), f.shape)
+    scores["expected_saving"] = saving
+    scores["flagged"] = flags
+    scores["store_rank"] = _places(scores, saving, flags)
+    scores["reasons"] = _reasons(scores, flags)
+    return scores
+
+
+def _all_scores(fitted: Sequence[FittedSegment]) -> pd.DataFrame:
+    # Ids are categorical: ten million pairs share a few thousand of them, and codes sort quickly.
+    stores = sorted({str(store) for one in fitted for store in one.fit.sales.store_ids})
+    skus = sorted({str(sku) for one in fitted for sku in one.fit.sales.sku_ids})
+    segments = [one.given.name for one in fitted]
+    scores = pd.concat([_score(one, stores, skus, segments) for one in fitted], ignore_index=True)
+    return scores.sort_values(["store_id", "sku_id"], kind="stable", ignore_index=True)
+
+
+def _score(one: FittedSegment, stores: list[str], skus: list[str], segments: list[str]) -> pd.DataFrame:
+    sales, scored = one.fit.sales, one.given.scored
+    c0, c1 = one.given.costs.broadcast(sales.n_observed)
+    level = one.given.level if one.given.level is not None else np.full(sales.n_observed, np.nan)
+    n = int(scored.sum())
+    return pd.DataFrame(
+        {
+            "store_id": _ids(sales.store_ids, sales.rows[scored], stores),
+            "sku_id": _ids(sales.sku_ids, sales.cols[scored], skus),
+            "segment": pd.Categorical.from_codes(
+                np.full(n, segments.index(one.given.name), np.int16), pd.Index(segments)
+            ),
+            "units": sales.counts[scored].astype(np.int64),
+            "expected_units": one.fit.expected_sales_[scored],
+            "level": level[scored],
+            "anomaly_probability": one.fit.anomaly_probability_[scored],
+            "cost_false_alarm": c0[scored],
+            "cost_missed": c1[scored],
+        }
+    )
+
+
+def _ids(own: Sequence[str], codes: npt.NDArray[np.int32], all_ids: list[str]) -> pd.Categorical[str]:
+    place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str))
+    return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
+
+
+def _flags(f: Float, costs: Costs, scores: pd.DataFrame, cap: int | None) -> Bool:
+    too_low = (scores["units"] < scores["expected_units"]).to_numpy()
+    if cap is None:
+        return np.asarray(flag_by_cost(f, costs) & too_low)
+    flags = np.zeros(f.size, dtype=bool)
+    entry = np.flatnonzero(too_low)
+    store = scores["store_id"].cat.codes.to_numpy()
+    c0, c1 = costs.broadcast(f.size)
+    flags[entry] = flag_with_cap(
+        f[entry], Costs(c0[entry], c1[entry]), store[entry].astype(np.int64), cap
+    ).flags
+    return flags
+
+
+def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int64:
+    """1 for the best check of a store, 2 for the next; 0 for pairs that are not flagged."""
+    entry = np.flatnonzero(flags)
+    store = scores["store_id"].cat.codes.to_numpy().astype(np.int64)[entry]
+    order = np.lexsort((entry, -saving[entry], store))  # equal savings: in the order of the SKUs
+    count = np.bincount(store) if entry.size else np.zeros(0, np.int64)
+    first = np.cumsum(count) - count
+    places = np.zeros(flags.size, dtype=np.int64)
+    places[entry[order]] = np.arange(entry.size) - first[store[order]] + 1
+    return places
+
+
+def _reasons(scores: pd.DataFrame, flags: Bool) -> pd.Series[str]:
+    words = pd.Series("", index=scores.index, dtype="str")
+    chosen = scores[flags]
+    if len(chosen):
+        words[flags] = reasons(
+            chosen["units"].to_numpy(),
+            chosen["expected_units"].to_numpy(),
+            chosen["anomaly_probability"].to_numpy(),
+            chosen["level"].to_numpy(),
+        )
+    return words

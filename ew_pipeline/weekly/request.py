@@ -1,0 +1,76 @@
+"""From what a person or a schedule asks for to a request that leaves nothing open."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ew_pipeline.errors import UsageError
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.week import Week
+from ew_pipeline.weekly.records import Override, WeekRequest
+
+
+def make_request(
+    settings: Settings,
+    *,
+    sales: str,
+    week: str | None = None,
+    listing: str | None = None,
+    costs: str | None = None,
+    stores: str | None = None,
+    skus: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    shadow: bool = False,
+    override_why: str | None = None,
+) -> WeekRequest:
+    """Fill in the last complete week, and the champion's configuration where ``changes`` says nothing."""
+    if override_why is not None and not override_why.strip():
+        raise UsageError(
+            "publishing a result that is held back needs a reason.", "--override 'why it is fine'"
+        )
+    champion = Ledger.open(settings.ledger_url).champion()
+    return WeekRequest(
+        week=Week.parse(week) if week else Week.last_complete(time_zone=settings.time_zone),
+        sales=sales,
+        listing=listing,
+        costs=costs,
+        stores=stores,
+        skus=skus,
+        config=change_config(champion or RunConfig(), changes or {}),
+        shadow=shadow,
+        override=Override(settings.actor, override_why) if override_why is not None else None,
+    )
+
+
+def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """``base`` with some fields changed, one level deep (``{"gate": {"min_pairs": 50}}``)."""
+    fields = base.model_dump()
+    for name, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(fields.get(name), dict)
+        fields[name] = {**fields[name], **value} if nested else value
+    try:
+        return RunConfig.model_validate(fields)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()
+        )
+        raise UsageError(
+            f"the configuration is wrong: {faults}.", "ew run --help lists the settings."
+        ) from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Changes from a TOML file."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}.") from error

@@ -1,0 +1,1 @@
+"""Prefect flows: wiring only. What they do is in `ew_pipeline`."""
