@@ -98,9 +98,7 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
             command.invoke(inner)
 
 
-lazy_command(
-    app, "demo", "ew_pipeline.evaluate.demo:demo", "The detector on a simulated chain, start to end."
-)
+lazy_command(app, "demo", "ew_pipeline.demo:demo", "The whole story on a simulated chain, nothing to start.")
 
 lazy_command(app, "run", "ew_pipeline.weekly.command:run", "One week, from its sales to published flags.")
 lazy_command(app, "flags", "ew_pipeline.publish.commands:flags", "The check list of a published week.")

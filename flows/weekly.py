@@ -12,9 +12,9 @@ from prefect.states import Completed, State
 
 from ew_pipeline.publish.report import summary_markdown
 from ew_pipeline.settings import Settings
+from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week
-from ew_pipeline.weekly.tracking import Tracking
 from flows.steps import PrefectSteps
 
 TOP_FLAGS = 20
@@ -68,7 +68,10 @@ def _show(outcome: Outcome, key: str) -> None:
     )
     if outcome.result is None:
         return
-    create_markdown_artifact(summary_markdown(outcome.result), key=f"summary-{key}")
+    summary = summary_markdown(
+        outcome.result, override=outcome.result.override, publish_anyway=outcome.publish_anyway
+    )
+    create_markdown_artifact(summary, key=f"summary-{key}")
     top = outcome.result.flags.head(TOP_FLAGS)
     columns = [
         "store_id",

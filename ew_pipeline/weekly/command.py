@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -12,9 +12,9 @@ from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
 from ew_pipeline.settings import Settings
+from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.request import make_request, read_config
 from ew_pipeline.weekly.run import Outcome, run_week
-from ew_pipeline.weekly.tracking import Tracking
 
 
 def run(
@@ -90,8 +90,7 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         from flows.weekly import weekly  # imports Prefect, while its server boots
 
         api.wait()
-        outcome: Outcome = weekly(config=changes, **asked)
-        return outcome
+        return cast(Outcome, weekly(config=changes, **asked))
 
 
 def show(outcome: Outcome, settings: Settings, json: bool) -> None:
@@ -101,7 +100,10 @@ def show(outcome: Outcome, settings: Settings, json: bool) -> None:
     if outcome.result is None:
         messages().print(f"Nothing new: {outcome.run_id} was published from the same inputs.", markup=False)
     else:
-        for line in summary_lines(outcome.result):
+        said = summary_lines(
+            outcome.result, override=outcome.result.override, publish_anyway=outcome.publish_anyway
+        )
+        for line in said:
             messages().print(line, markup=False, soft_wrap=True)
     messages().print(f"Report: {outcome.report}", markup=False, soft_wrap=True)
 

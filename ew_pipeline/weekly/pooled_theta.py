@@ -44,7 +44,7 @@ def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float
     high = _log_odds(np.array([interval[1] for _, interval in estimates]))
     variance = np.maximum((high - low) / (2 * HALF_WIDTH), 1e-3) ** 2
     fixed = 1.0 / variance
-    mean = np.sum(fixed * centre) / np.sum(fixed)
+    mean = float(np.sum(fixed * centre) / np.sum(fixed))
     spread = np.sum(fixed * (centre - mean) ** 2) - (centre.size - 1)
     between = (
         max(0.0, spread / (np.sum(fixed) - np.sum(fixed**2) / np.sum(fixed))) if centre.size > 1 else 0.0

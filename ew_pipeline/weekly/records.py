@@ -164,6 +164,7 @@ class WeekResult:
     provenance: Provenance
     folder: Path  # runs/<run_id>
     timings: Mapping[str, float]  # seconds by step
+    override: Override | None = None  # who publishes it although a check failed
 
     @property
     def flags(self) -> pd.DataFrame:
@@ -177,6 +178,11 @@ class WeekResult:
     def held(self) -> tuple[GateCheck, ...]:
         """The checks that failed; empty means fit to publish."""
         return tuple(check for check in self.gate if not check.passed)
+
+    @property
+    def may_publish(self) -> bool:
+        """Nothing holds it back, or a person has taken that on; a shadow run never may."""
+        return not self.shadow and (not self.held or self.override is not None)
 
     @property
     def expected_saving(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +35,8 @@ def make_request(
         raise UsageError(
             "publishing a result that is held back needs a reason.", "--override 'why it is fine'"
         )
-    champion = Ledger.open(settings.ledger_url).champion()
+    with Ledger.open(settings.ledger_url, home=settings.root) as ledger:
+        champion = ledger.champion()
     return WeekRequest(
         week=Week.parse(week) if week else Week.last_complete(time_zone=settings.time_zone),
         sales=sales,
@@ -42,10 +44,23 @@ def make_request(
         costs=costs,
         stores=stores,
         skus=skus,
-        config=change_config(champion or RunConfig(), changes or {}),
+        config=change_config(champion.config if champion else RunConfig(), changes or {}),
         shadow=shadow,
         override=Override(settings.actor, override_why) if override_why is not None else None,
     )
+
+
+def publish_command(request: WeekRequest) -> str:
+    """What to type to publish the week although the gate held it back."""
+    given = {
+        "sales": request.sales,
+        "listing": request.listing,
+        "costs": request.costs,
+        "stores": request.stores,
+        "skus": request.skus,
+    }
+    sources = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
+    return f"ew run --week {request.week} {sources} --override 'why it is fine'"
 
 
 def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:

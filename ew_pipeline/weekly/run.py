@@ -6,18 +6,20 @@ import datetime as dt
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ew_pipeline.console import ExitCode
 from ew_pipeline.data.contract import ContractRejected
-from ew_pipeline.errors import EwError
+from ew_pipeline.errors import DataError, EwError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.ledger import Ledger, Publication
+from ew_pipeline.publish.ledger import Ledger, Publication, RunInfo
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.week import Week
 from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import FittedSegment, fit_segments
 from ew_pipeline.weekly.gate import gate
@@ -25,6 +27,7 @@ from ew_pipeline.weekly.ingest import ingest
 from ew_pipeline.weekly.pooled_theta import pool_theta
 from ew_pipeline.weekly.prepare import Prepared, prepare
 from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekRequest, WeekResult
+from ew_pipeline.weekly.request import publish_command
 
 SERIES_WEEKS = 26  # of theta, in the report
 WAIT_SECONDS = 600.0  # for another run of the same week to end
@@ -40,6 +43,7 @@ class Outcome:
     publication: Publication | None
     folder: Path
     report: Path
+    publish_anyway: str | None = None  # what to type when it was held back
 
     @property
     def exit_code(self) -> ExitCode:
@@ -57,15 +61,19 @@ class Attempt:
 
 def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: Tracking) -> Outcome:
     """Run one week. What it made is in ``runs/<run_id>``, whatever the outcome."""
-    ledger = steps("open the ledger", lambda: Ledger.open(settings.ledger_url), retry=True)
     attempt = begin(request, settings)
-    try:
-        with ledger.week_lock(str(request.week), WAIT_SECONDS, steps.say):
-            return _run(request, settings, steps, tracking, ledger, attempt)
-    except EwError as error:
-        status = "rejected" if isinstance(error, ContractRejected) else "failed"
-        ledger.record_failure(request, attempt, status, error)
-        raise
+    opened = steps(
+        "open the ledger", lambda: Ledger.open(settings.ledger_url, home=settings.root), retry=True
+    )
+    with opened as ledger:
+        try:
+            with ledger.week_lock(
+                request.week, who=attempt.run_id, wait_seconds=WAIT_SECONDS, on_wait=steps.say
+            ):
+                return _run(request, settings, steps, tracking, ledger, attempt)
+        except BaseException as error:  # also Ctrl-C: the ledger says how every run ended
+            _record_failure(request, attempt, steps, ledger, settings.actor, error)
+            raise
 
 
 def _run(
@@ -88,7 +96,7 @@ def _run(
         environment=environment(),
         flow_run_id=steps.flow_run_id,
     )
-    if not request.shadow and (known := ledger.find_unchanged(str(week), provenance.input_key)):
+    if not request.shadow and (known := ledger.find_unchanged(week, provenance.input_key)):
         live = show_live(known, settings)
         return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
 
@@ -104,8 +112,7 @@ def _run(
         detail=lambda s: f"{int(s['flagged'].sum())} of {len(s):,} pairs",
     )
     segments = tuple(one.record for one in fitted)
-    coverage = replace(prepared.coverage, pairs_not_scored=prepared.coverage.pairs_not_scored)
-    checks = gate(segments, scores, coverage, config, ledger.last_ranks(week))
+    checks = gate(segments, scores, prepared.coverage, config, _last_ranks(ledger, week))
     result = WeekResult(
         run_id=attempt.run_id,
         week=week,
@@ -113,7 +120,7 @@ def _run(
         shadow=request.shadow,
         config=config,
         contract=contract,
-        coverage=coverage,
+        coverage=prepared.coverage,
         segments=segments,
         pooled=pool_theta([one.theta for one in segments]),
         scores=scores,
@@ -121,6 +128,7 @@ def _run(
         provenance=provenance,
         folder=attempt.folder,
         timings=steps.timings,
+        override=request.override,
     )
     return _publish(request, result, settings, steps, tracking, ledger)
 
@@ -137,34 +145,69 @@ def _publish(
     tracked = steps("track in MLflow", lambda: tracking.track(result), detail=lambda t: t.words)
     result = replace(result, provenance=replace(result.provenance, mlflow_run_id=tracked.run_id))
 
+    before = ledger.last_published_before(result.week)
+
     def write() -> Path:
         result.scores.to_parquet(result.folder / "scores.parquet", index=False)
         write_check_lists(result, result.folder)
         return write_report(
             result,
-            series=ledger.segments_series(str(result.week.shift(-1)), SERIES_WEEKS),
-            previous=ledger.flags_before(str(result.week)),
-            links=tracked.links,
+            series=ledger.segments_series(result.week.shift(-1), SERIES_WEEKS),
+            previous=ledger.flags(before.id) if before is not None else None,
+            links={"data docs": "data_docs/index.html", **tracked.links},
             folder=result.folder,
+            override=result.override,
+            publish_anyway=publish_command(request),
         )
 
     report = steps("write the report", write)
-    may_publish = not result.held or request.override is not None
-    if result.shadow or not may_publish:
-        status = "shadow" if result.shadow else "held"
-        steps("record the run", lambda: ledger.record_run(result, status), retry=True)
+    if not result.may_publish:
+        status: Literal["shadow", "held"] = "shadow" if result.shadow else "held"
+        steps("record the run", lambda: ledger.record_run(result, status, by=settings.actor), retry=True)
         tracking.finish(tracked, status, report)
-        return Outcome(status, result.run_id, result, None, result.folder, report)
+        command = publish_command(request) if status == "held" else None
+        return Outcome(status, result.run_id, result, None, result.folder, report, command)
 
     publication = steps(
         "publish",
         lambda: ledger.publish(result, by=settings.actor, report=report, override=request.override),
-        detail=lambda p: f"{p.flags} flags, version {p.version} of {p.week}",
+        detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
         retry=True,
     )
     live = show_live(publication, settings)
-    tracking.finish(tracked, "published", report)
+    tracking.finish(tracked, "published", report, publication_id=str(publication.id))
     return Outcome("published", result.run_id, result, publication, live, live / "report.html")
+
+
+def _record_failure(
+    request: WeekRequest, attempt: Attempt, steps: Steps, ledger: Ledger, actor: str, error: BaseException
+) -> None:
+    info = RunInfo(
+        run_id=attempt.run_id,
+        week=request.week,
+        started_at=attempt.started_at,
+        config=request.config,
+        folder=attempt.folder,
+        shadow=request.shadow,
+        contract=error.contract if isinstance(error, ContractRejected) else None,
+        timings=steps.timings,
+        flow_run_id=steps.flow_run_id,
+    )
+    status: Literal["rejected", "failed"] = "rejected" if isinstance(error, DataError) else "failed"
+    try:
+        ledger.record_run(info, status, by=actor, error=str(error) or type(error).__name__)
+    except EwError as second:  # the first error is the one that matters
+        steps.say(f"The failure could not be recorded: {second.message}")
+
+
+def _last_ranks(ledger: Ledger, week: Week) -> dict[str, int]:
+    """Rank by segment of the last published week; empty for the first."""
+    before = ledger.last_published_before(week)
+    if before is None:
+        return {}
+    known = ledger.segments(before.run_id)
+    known = known[known["rank"].notna()]
+    return {str(name): int(rank) for name, rank in zip(known["segment"], known["rank"], strict=True)}
 
 
 def begin(request: WeekRequest, settings: Settings) -> Attempt:

@@ -1,0 +1,49 @@
+"""A small chain on disk and a quick configuration, for tests that run whole weeks."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ew_pipeline.data.simulate import ChainSettings, simulate_chain
+from ew_pipeline.orchestrate.steps import Steps
+from ew_pipeline.settings import Settings
+from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.request import make_request
+from ew_pipeline.weekly.run import Outcome, run_week
+
+LAST_WEEK = "2026-W08"
+# Quick, and published unless a test wants otherwise: what the gate does is tested by itself.
+QUICK: dict[str, Any] = {
+    "history_weeks": 4,
+    "detector": {"mode": "variational", "rank": 2, "noise": "negative_binomial", "anomaly": "zero"},
+    "gate": {"max_flagged_share": 1.0, "min_pairs": 10, "min_null_gain": -1e9, "min_reporting_share": 0.0},
+}
+
+
+def write_chain(folder: Path, seed: int = 0, **settings: Any) -> dict[str, str]:
+    """The tables of a chain of 14 stores, 40 SKUs and 8 weeks, as parquet; paths by table."""
+    chosen = {"stores": 14, "skus": 40, "weeks": 8, "median_units": 10.0, "late_store_rate": 0.0, **settings}
+    chain = simulate_chain(ChainSettings.small(**chosen), seed)
+    return {name: str(path) for name, path in chain.write(folder).items()}
+
+
+def sources(tables: dict[str, str]) -> dict[str, str]:
+    """What `ew run` takes of them."""
+    return {name: tables[name] for name in ("sales", "listing", "costs")}
+
+
+@cache
+def _tracking() -> Tracking:
+    """One MLflow for all tests of this process: starting one takes longer than a small week."""
+    return Tracking(Settings(home=Path(tempfile.mkdtemp(prefix="ew-mlflow-"))))
+
+
+def run_plainly(home: Path, tables: dict[str, str], week: str = LAST_WEEK, **asked: Any) -> Outcome:
+    """One week in this process, without Prefect."""
+    settings = Settings(home=home)
+    changes = {**QUICK, **asked.pop("changes", {})}
+    request = make_request(settings, week=week, changes=changes, **{**sources(tables), **asked})
+    return run_week(request, settings, Steps(quiet=True), _tracking())
