@@ -1,0 +1,125 @@
+"""Why a pair is on the list, in codes and words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ew_pipeline.errors import UsageError
+from ew_pipeline.publish.reasons import CODES, Reason, in_words, parse, percent, reasons, short
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("units", "expected", "p", "level", "text"),
+    [
+        (0, 6.2, 0.9, NAN, "ZERO_SALES: zero sales against expected 6.2"),
+        (3, 17.4, 0.9, NAN, "BELOW_20_PCT: below 20% of expected (3 of 17.4)"),
+        (7, 15.0, 0.9, NAN, "BELOW_50_PCT: below half of expected (7 of 15)"),
+        (9, 11.0, 0.9, NAN, "BELOW_EXPECTED: below expected (9 of 11)"),
+        (
+            0,
+            6.2,
+            0.9,
+            7.13,
+            "ZERO_SALES: zero sales against expected 6.2; "
+            "BELOW_OWN_LEVEL: below half of its own level (0 of 7.1)",
+        ),
+        (
+            2,
+            20.0,
+            0.08,
+            NAN,
+            "BELOW_20_PCT: below 20% of expected (2 of 20); "
+            "COSTLY_MISS: P = 8%, listed because a miss is costly",
+        ),
+    ],
+    ids=["zero", "a fifth", "half", "below", "own level", "stakes"],
+)
+def test_known_reasons_most_telling_first(units, expected, p, level, text):
+    assert reasons([units], [expected], [p], [level]) == [text]
+
+
+def test_a_limit_itself_is_not_below_it():
+    assert reasons([2, 5, 5], [10.0, 10.0, 10.0], [0.9] * 3, [NAN, NAN, 10.0]) == [
+        "BELOW_50_PCT: below half of expected (2 of 10)",
+        "BELOW_EXPECTED: below expected (5 of 10)",
+        "BELOW_EXPECTED: below expected (5 of 10)",
+    ]
+
+
+def test_half_of_a_level_below_one_unit_is_not_a_reason():
+    assert "OWN_LEVEL" not in reasons([0], [3.0], [0.9], [0.8])[0]
+
+
+def test_history_is_optional():
+    assert reasons([0], [6.2], [0.9]) == reasons([0], [6.2], [0.9], [NAN])
+
+
+def test_arrays_of_different_length_are_refused():
+    with pytest.raises(UsageError, match="one number per pair"):
+        reasons([0, 1], [6.2], [0.9])
+
+
+def test_no_pairs_no_reasons():
+    assert reasons([], [], []) == []
+
+
+quantity = st.floats(0, 1e6)
+pair = st.tuples(st.integers(0, 10**6), quantity, st.floats(0, 1), st.one_of(st.just(NAN), quantity))
+
+
+@given(st.lists(pair, max_size=20))
+def test_every_pair_has_known_reasons_that_can_be_read_back(pairs):
+    columns = np.array(pairs, dtype=float).reshape(-1, 4).T
+    for text in reasons(*columns):
+        found = parse(text)
+        assert found
+        assert {reason.code for reason in found} <= CODES.keys()
+        assert "; ".join(f"{reason.code}: {reason.words}" for reason in found) == text
+
+
+def test_a_code_without_words_is_worded_by_its_meaning():
+    assert parse("ZERO_SALES;OLD_CODE") == (
+        Reason("ZERO_SALES", "sold nothing"),
+        Reason("OLD_CODE", "OLD_CODE"),
+    )
+    assert (
+        in_words("ZERO_SALES: zero sales against expected 6.2; X: y") == "zero sales against expected 6.2; y"
+    )
+    assert in_words("") == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.004, "<0.01"),
+        (0.35, "0.35"),
+        (6.24, "6.2"),
+        (17.0, "17"),
+        (99.96, "100"),
+        (1234.6, "1,235"),
+    ],
+)
+def test_quantities_for_the_eye(value, text):
+    assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (1.0, "100%"),
+        (0.9996, ">99.9%"),
+        (0.994, "99.4%"),
+        (0.5, "50%"),
+        (0.004, "0.4%"),
+        (1e-5, "<0.1%"),
+        (0.0, "0%"),
+    ],
+)
+def test_what_is_not_certain_is_never_shown_as_certain(p, text):
+    assert percent(p) == text

@@ -1,0 +1,84 @@
+"""Killed at any step, and two runs at once: the ledger holds the old publication or the new, never half."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from weekly.chain import LAST_WEEK, write_chain
+from weekly.processes import finish, run_in_process, start
+
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import Settings
+from ew_pipeline.week import Week
+
+WEEK = Week.parse(LAST_WEEK)
+BEFORE_PUBLISHING = (
+    "open the ledger",
+    "check the data",
+    "assemble the matrix",
+    "fit the detector",
+    "decide what to check",
+    "track in MLflow",
+    "write the report",
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return write_chain(tmp_path_factory.mktemp("chain"))
+
+
+def ledger_of(home):
+    return Ledger.open(Settings(home=home).ledger_url, home=home)
+
+
+@pytest.mark.parametrize("step", BEFORE_PUBLISHING)
+def test_killed_before_publishing_leaves_nothing_and_the_restart_publishes(step, tables, tmp_path):
+    killed = run_in_process(tmp_path, tables, at=step)
+    assert killed.code == -signal.SIGKILL
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.current(WEEK) is None
+        assert ledger.verify() == []
+    again = run_in_process(tmp_path, tables)
+    assert (again.code, again.status) == (0, "published"), again.message
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.publications(WEEK)) == 1
+        assert ledger.verify() == []
+
+
+def test_killed_right_after_publishing_has_published_and_the_restart_completes_the_files(tables, tmp_path):
+    killed = run_in_process(tmp_path, tables, at="publish")
+    assert killed.code == -signal.SIGKILL
+    report = tmp_path / "reports" / LAST_WEEK / "report.html"
+    assert not report.exists()
+    with ledger_of(tmp_path) as ledger:
+        (publication,) = ledger.publications(WEEK)
+    again = run_in_process(tmp_path, tables)
+    assert (again.code, again.status) == (0, "unchanged"), again.message
+    assert report.is_file()
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.publications(WEEK) == (publication,)
+        assert ledger.verify() == []
+
+
+def test_a_killed_supersede_leaves_the_old_publication_live(tables, tmp_path):
+    assert run_in_process(tmp_path, tables).status == "published"
+    changes = {"max_checks_per_store": 1}
+    assert run_in_process(tmp_path, tables, changes=changes, at="publish", when="before").status == "killed"
+    with ledger_of(tmp_path) as ledger:
+        assert [one.version for one in ledger.publications(WEEK)] == [1]
+    assert run_in_process(tmp_path, tables, changes=changes).status == "published"
+    with ledger_of(tmp_path) as ledger:
+        assert [one.version for one in ledger.publications(WEEK)] == [1, 2]
+        assert ledger.verify() == []
+
+
+def test_of_two_runs_of_one_week_at_once_one_publishes_and_the_other_finds_it_done(tables, tmp_path):
+    both = [start(tmp_path, tables) for _ in range(2)]
+    ended = [finish(one) for one in both]
+    assert [one.code for one in ended] == [0, 0], ended
+    assert sorted(one.status for one in ended) == ["published", "unchanged"]
+    with ledger_of(tmp_path) as ledger:
+        assert len(ledger.publications(WEEK)) == 1
+        assert ledger.verify() == []
