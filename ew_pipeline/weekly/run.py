@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -98,6 +99,7 @@ def _run(
     )
     if not request.shadow and (known := ledger.find_unchanged(week, provenance.input_key)):
         live = show_live(known, settings)
+        shutil.rmtree(attempt.folder, ignore_errors=True)  # nothing of it is used
         return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
 
     prepared = steps("assemble the matrix", lambda: prepare(snapshot, week, config), detail=_assembled)

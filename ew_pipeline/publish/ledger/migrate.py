@@ -1,0 +1,91 @@
+"""The ledger's schema: made when absent, brought up to date when old, refused when newer than this code."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
+
+from ew_pipeline.errors import name_some
+from ew_pipeline.publish.ledger import tables
+from ew_pipeline.publish.ledger.chain import HEAD_ID, genesis
+from ew_pipeline.publish.ledger.connect import ensure_schema, reading, writing
+from ew_pipeline.publish.ledger.failures import LedgerError, is_sqlite, shown
+
+NEWEST = "0002"  # the last file of migrations/versions; a test holds the two together
+VERSION_TABLE = "ew_ledger_version"  # not alembic's own name: MLflow may live in the same database
+MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATION_LOCK = 0x65_77_6C_65_64_67  # any number of our own: "ewledg"
+
+
+def ensure_current(engine: Engine, *, migrate: bool) -> None:
+    """Make sure the schema is the one this code knows; safe when several processes do it at once."""
+    with reading(engine) as connection:
+        found = schema_version(connection)
+    if found == NEWEST:
+        return
+    if not migrate:
+        raise LedgerError(
+            f"the ledger {shown(engine.url)} "
+            + ("does not exist yet." if found is None else f"has schema {found}, this code needs {NEWEST}."),
+            "run a week (ew run), or open it with migrate=True.",
+        )
+    with writing(engine) as connection:
+        if not is_sqlite(engine.url):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+            ensure_schema(connection)
+        found = schema_version(connection)  # another process may have been quicker
+        if found == NEWEST:
+            return
+        _refuse_strange_tables(connection, found)
+        _upgrade(connection)
+        if found is None:
+            _first_head(connection)
+
+
+def schema_version(connection: Connection) -> str | None:
+    """The version the database has; None before the first migration."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
+    return None if found is None else str(found)
+
+
+def _refuse_strange_tables(connection: Connection, found: str | None) -> None:
+    place = shown(connection.engine.url)
+    known = {path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py")}
+    if found is not None and found not in known:
+        raise LedgerError(
+            f"the ledger {place} has schema {found}, written by a newer version of ew-pipeline; "
+            f"this one knows {NEWEST} at most.",
+            "upgrade ew-pipeline on this machine; the ledger is untouched.",
+        )
+    if found is None:
+        taken = sorted(set(inspect(connection).get_table_names()) & set(tables.metadata.tables))
+        if taken:
+            raise LedgerError(
+                f"the database {place} is not a ledger but has tables of the same names "
+                f"({name_some(taken, len(taken))}).",
+                "point EW_DATABASE_URL at an empty database, or at none to use ledger.db in EW_HOME.",
+            )
+
+
+def _upgrade(connection: Connection) -> None:
+    # alembic takes a while to import, and almost every run finds the schema up to date.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    command.upgrade(config, "head")
+
+
+def _first_head(connection: Connection) -> None:
+    if connection.execute(select(tables.chain_head.c.id)).first() is None:
+        ledger_id = str(uuid.uuid4())
+        connection.execute(
+            insert(tables.chain_head),
+            {"id": HEAD_ID, "ledger_id": ledger_id, "seq": 0, "hash": genesis(ledger_id)},
+        )

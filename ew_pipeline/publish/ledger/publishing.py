@@ -1,0 +1,157 @@
+"""What a publication consists of: its own row, its flags, and the files it vouches for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy import Row as DatabaseRow
+from sqlalchemy.exc import DBAPIError
+
+from ew_pipeline.errors import UsageError, name_some
+from ew_pipeline.provenance import canonical_json, file_hash
+from ew_pipeline.publish.ledger import tables
+from ew_pipeline.publish.ledger.chain import chain_flags, flags_start, plain
+from ew_pipeline.publish.ledger.failures import LedgerError
+from ew_pipeline.publish.ledger.places import Places, moment, now
+from ew_pipeline.publish.ledger.rows import flag_rows
+from ew_pipeline.weekly.records import Override, WeekResult
+
+SCORES = "scores.parquet"
+GROWING = ".log"  # written after publication too, so not vouched for
+DictRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Hashes of what the run wrote, taken before the transaction."""
+
+    report: str
+    report_hash: str
+    scores: str | None
+    scores_hash: str | None
+    files: dict[str, str]
+
+    @classmethod
+    def of(cls, folder: Path, report: Path, places: Places) -> Artifacts:
+        """Hash the report and every file in the run's folder."""
+        try:
+            files = {
+                path.relative_to(folder).as_posix(): file_hash(path)
+                for path in sorted(folder.rglob("*"))
+                if path.is_file() and path.suffix != GROWING
+            }
+            report_hash = file_hash(report)
+        except OSError as error:
+            raise LedgerError(
+                f"{error.filename} cannot be read ({error.strerror}): nothing was published.",
+                "run the week again; a publication needs its report and files.",
+            ) from error
+        scores = folder / SCORES
+        return cls(
+            report=places.keep(report),
+            report_hash=report_hash,
+            scores=places.keep(scores) if SCORES in files else None,
+            scores_hash=files.get(SCORES),
+            files=files,
+        )
+
+
+def refuse_unpublishable(result: WeekResult, override: Override | None) -> None:
+    """The ledger's own guard: shadow runs never, held ones only with a name and a reason."""
+    if result.shadow:
+        raise UsageError(
+            f"run {result.run_id} is a shadow run: it is never published.",
+            "promote its configuration (ew promote), then run the week again.",
+        )
+    if override is not None and not (override.who.strip() and override.why.strip()):
+        raise UsageError("an override needs who and why.", "say both; they stay in the ledger.")
+    if result.held and override is None:
+        reasons = [check.words for check in result.held]
+        raise UsageError(
+            f"run {result.run_id} is held back by {len(reasons)} checks: {name_some(reasons, len(reasons))}.",
+            "publish it with an override that says who and why.",
+        )
+
+
+def prepare_publication(
+    result: WeekResult,
+    current: DatabaseRow[Any] | None,
+    artifacts: Artifacts,
+    *,
+    number: int,
+    by: str,
+    override: Override | None,
+) -> tuple[DictRow, list[DictRow]]:
+    """The row of ``publications`` and its chained flags. Call it with the chain's head locked."""
+    used = override if result.held else None
+    start = flags_start(number, str(result.week), result.run_id)
+    flags, flags_hash = chain_flags(start, flag_rows(result, number))
+    publication = {
+        "id": number,
+        "week": str(result.week),
+        "version": 1 if current is None else current.version + 1,
+        "kind": "publish",
+        "run_id": result.run_id,
+        "supersedes": None if current is None else current.id,
+        "source_id": number,
+        "published_at": moment(now()),
+        "published_by": by,
+        "override_who": None if used is None else used.who,
+        "override_why": None if used is None else used.why,
+        "reason": None,
+        "data_hash": result.provenance.data_hash,
+        "config_hash": result.provenance.config_hash,
+        "code_version": result.provenance.code_version,
+        "pairs_scored": len(result.scores),
+        "flags_count": len(flags),
+        "flags_hash": flags_hash,
+        "expected_saving": plain(result.expected_saving),
+        "report": artifacts.report,
+        "report_hash": artifacts.report_hash,
+        "scores": artifacts.scores,
+        "scores_hash": artifacts.scores_hash,
+        "files": canonical_json(artifacts.files),
+    }
+    return publication, flags
+
+
+def insert_flags(connection: Connection, rows: list[DictRow]) -> None:
+    """Insert many flags quickly: COPY in PostgreSQL, batches in SQLite."""
+    if not rows:
+        return
+    names = [column.name for column in tables.flags.columns]
+    values = ([row[name] for name in names] for row in rows)
+    if connection.dialect.name == "postgresql":
+        _copy_flags(connection, names, values)
+        return
+    marks = ", ".join("?" * len(names))
+    statement = f"INSERT INTO flags ({', '.join(names)}) VALUES ({marks})"
+    connection.exec_driver_sql(statement, [tuple(row) for row in values])
+
+
+def _copy_flags(connection: Connection, names: list[str], values: Iterable[list[Any]]) -> None:
+    driver: Any = connection.connection.driver_connection
+    statement = f"COPY flags ({', '.join(names)}) FROM STDIN"
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in values:
+                copy.write_row(row)
+    except connection.dialect.loaded_dbapi.Error as error:  # the driver's own: SQLAlchemy did not see it
+        raise DBAPIError(statement, None, error) from error
+
+
+def previous_content(connection: Connection, current: DatabaseRow[Any]) -> DatabaseRow[Any] | None:
+    """The publication that was live before what is live now; None when there was none.
+
+    Rolling back twice goes back two steps: what counts is the content, not the rollback itself.
+    """
+    by_id = select(tables.publications)
+    content = connection.execute(by_id.where(tables.publications.c.id == current.source_id)).one()
+    if content.supersedes is None:
+        return None
+    before = connection.execute(by_id.where(tables.publications.c.id == content.supersedes)).one()
+    return connection.execute(by_id.where(tables.publications.c.id == before.source_id)).one()

@@ -1,0 +1,276 @@
+"""A computed week as rows of the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.errors import DataError, name_some
+from ew_pipeline.provenance import canonical_json, code_version, environment
+from ew_pipeline.publish.ledger.chain import plain
+from ew_pipeline.publish.ledger.places import Places, moment, now
+from ew_pipeline.publish.ledger.records import RunInfo, Status
+from ew_pipeline.weekly.records import SegmentResult, WeekResult
+
+POOLED = "pooled"
+FLAG_COLUMNS = (
+    "store_id",
+    "sku_id",
+    "segment",
+    "units",
+    "expected_units",
+    "anomaly_probability",
+    "cost_false_alarm",
+    "cost_missed",
+    "threshold",
+    "expected_saving",
+    "store_rank",
+    "reasons",
+)
+DictRow = dict[str, Any]
+
+
+def run_row(
+    run: WeekResult | RunInfo, status: Status, *, by: str, error: str | None, places: Places
+) -> DictRow:
+    """A row of ``runs`` but for its revision."""
+    at = moment(now())
+    return {
+        "run_id": run.run_id,
+        "week": str(run.week),
+        "status": status,
+        "recorded_at": at,
+        "recorded_by": by,
+        "started_at": moment(run.started_at),
+        "finished_at": at,
+        "shadow": run.shadow,
+        "config_hash": run.config.hash,
+        "config": canonical_json(run.config.model_dump(mode="json")),
+        "contract": _nested(run.contract, places),
+        "coverage": _nested(run.coverage, places),
+        "timings": _nested(run.timings, places),
+        "folder": places.keep(run.folder),
+        "error": error,
+        "warnings": "[]",
+        "gate": None,
+        "pairs_scored": None,
+        "pairs_flagged": None,
+        "expected_saving": None,
+        "expected_cost": None,
+        "expected_cost_ignoring": None,
+        **(_of_info(run) if isinstance(run, RunInfo) else {}),
+        **(_of_result(run, places) if isinstance(run, WeekResult) else {}),
+    }
+
+
+def _of_info(run: RunInfo) -> DictRow:
+    return {
+        "data_hash": run.data_hash,
+        "code_version": code_version(),
+        "seed": run.config.detector.random_state,
+        "environment": canonical_json(dict(environment())),
+        "flow_run_id": run.flow_run_id,
+        "mlflow_run_id": None,
+    }
+
+
+def _of_result(result: WeekResult, places: Places) -> DictRow:
+    origin = result.provenance
+    warnings = [f"{part.name}: {words}" for part in result.segments for words in part.warnings]
+    return {
+        "data_hash": origin.data_hash,
+        "config_hash": origin.config_hash,
+        "code_version": origin.code_version,
+        "seed": origin.seed,
+        "environment": canonical_json(dict(origin.environment)),
+        "flow_run_id": origin.flow_run_id,
+        "mlflow_run_id": origin.mlflow_run_id,
+        "warnings": canonical_json(warnings),
+        "gate": _nested(result.gate, places),
+        "pairs_scored": len(result.scores),
+        "pairs_flagged": int(result.scores["flagged"].sum()),
+        "expected_saving": plain(result.expected_saving),
+        "expected_cost": plain(result.expected_cost),
+        "expected_cost_ignoring": plain(result.expected_cost_ignoring),
+    }
+
+
+def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
+    """A row per fitted matrix, and one for theta over all of them."""
+    rows = [
+        {
+            **_segment_base(
+                result, part.name, part.theta, result.scores[result.scores["segment"] == part.name]
+            ),
+            **_segment_fit(part, places),
+        }
+        for part in result.segments
+    ]
+    return [*rows, _segment_base(result, POOLED, result.pooled, result.scores)]
+
+
+def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFrame) -> DictRow:
+    flagged = scores["flagged"]
+    missed = scores["anomaly_probability"] * scores["cost_missed"]
+    return {
+        "run_id": result.run_id,
+        "segment": name,
+        "week": str(result.week),
+        **theta_columns(theta),
+        "at_bound": bool(theta.at_bound),
+        "identified": bool(theta.identified),
+        "reason": theta.reason,
+        "stores": int(scores["store_id"].nunique()),
+        "skus": int(scores["sku_id"].nunique()),
+        "pairs": len(scores),
+        "pairs_flagged": int(flagged.sum()),
+        "units": plain(float(scores["units"].sum())),
+        "expected_units": plain(float(scores["expected_units"].sum())),
+        "expected_saving": plain(float(scores.loc[flagged, "expected_saving"].sum())),
+        "expected_cost_ignoring": plain(float(missed.sum())),
+        **dict.fromkeys(_FIT_COLUMNS),
+    }
+
+
+_FIT_COLUMNS = (
+    "rank",
+    "noise",
+    "anomaly",
+    "dispersion_size",
+    "mode",
+    "mode_reason",
+    "converged",
+    "null_gain",
+    "rank_curve",
+    "held_out_curve",
+    "rank_weights",
+    "singular_values",
+    "warnings",
+    "seconds",
+    "model",
+)
+
+
+def _segment_fit(part: SegmentResult, places: Places) -> DictRow:
+    return {
+        "stores": int(part.stores),
+        "skus": int(part.skus),
+        "pairs": int(part.pairs),
+        "rank": int(part.rank),
+        "noise": part.noise,
+        "anomaly": part.anomaly,
+        "dispersion_size": _finite(part.dispersion_size),
+        "mode": part.mode,
+        "mode_reason": part.mode_reason,
+        "converged": bool(part.converged),
+        "null_gain": _finite(part.null_gain),
+        "rank_curve": canonical_json([[int(rank), _finite(value)] for rank, value in part.rank_curve]),
+        "held_out_curve": canonical_json(
+            [[int(rank), _finite(value)] for rank, value in part.held_out_curve]
+        ),
+        "rank_weights": canonical_json({str(int(k)): _finite(v) for k, v in part.rank_weights.items()}),
+        "singular_values": canonical_json([_finite(value) for value in part.singular_values]),
+        "warnings": canonical_json(list(part.warnings)),
+        "seconds": plain(float(part.seconds)),
+        "model": places.keep(part.model),
+    }
+
+
+def theta_columns(theta: Theta) -> DictRow:
+    columns = {
+        "alpha": theta.alpha,
+        "alpha_low": theta.alpha_interval[0],
+        "alpha_high": theta.alpha_interval[1],
+        "anomaly_rate": theta.anomaly_rate,
+        "anomaly_rate_low": theta.anomaly_rate_interval[0],
+        "anomaly_rate_high": theta.anomaly_rate_interval[1],
+    }
+    return {name: _finite(value) for name, value in columns.items()}
+
+
+def flag_rows(result: WeekResult, publication_id: int) -> Iterator[DictRow]:
+    """A row per flag, the best to check first, each with all that led to it."""
+    flags = result.flags
+    _refuse_gaps(flags)
+    origin = result.provenance
+    common = {
+        "publication_id": publication_id,
+        "week": str(result.week),
+        "run_id": result.run_id,
+        "flow_run_id": origin.flow_run_id,
+        "mlflow_run_id": origin.mlflow_run_id,
+        "data_hash": origin.data_hash,
+        "config_hash": origin.config_hash,
+        "code_version": origin.code_version,
+    }
+    by_segment = {
+        part.name: {
+            **common,
+            **theta_columns(part.theta),
+            "rank": int(part.rank),
+            "noise": part.noise,
+            "anomaly": part.anomaly,
+        }
+        for part in result.segments
+    }
+    unknown = sorted(set(flags["segment"]) - set(by_segment))
+    if unknown:
+        raise DataError(f"flags of segments that were not fitted: {name_some(unknown, len(unknown))}.")
+    level = [_finite(value) for value in flags["level"].astype(float)]
+    columns = [_plain_list(flags[name]) for name in FLAG_COLUMNS]
+    for position, values in enumerate(zip(*columns, level, strict=True)):
+        row = dict(zip((*FLAG_COLUMNS, "level"), values, strict=True))
+        yield {"position": position, **by_segment[row["segment"]], **row}
+
+
+def _plain_list(column: pd.Series[Any]) -> list[Any]:
+    if column.name in ("units", "store_rank"):
+        return list(column.to_numpy(np.int64).tolist())
+    if pd.api.types.is_numeric_dtype(column):
+        return list((column.to_numpy(np.float64) + 0.0).tolist())
+    return list(column.astype("str").tolist())
+
+
+def _refuse_gaps(flags: pd.DataFrame) -> None:
+    twice = flags[flags.duplicated(["store_id", "sku_id"])]
+    if len(twice):
+        pairs = [f"{store} {sku}" for store, sku in twice[["store_id", "sku_id"]].to_numpy()]
+        raise DataError(f"{len(pairs)} pairs are flagged twice: {name_some(pairs, len(pairs))}.")
+    for name in FLAG_COLUMNS:
+        column = flags[name]
+        numeric = pd.api.types.is_numeric_dtype(column)
+        bad = ~np.isfinite(column.to_numpy(np.float64)) if numeric else column.isna().to_numpy()
+        if bad.any():
+            pairs = [f"{store} {sku}" for store, sku in flags.loc[bad, ["store_id", "sku_id"]].to_numpy()]
+            raise DataError(f"{len(pairs)} flags have no {name}: {name_some(pairs, len(pairs))}.")
+
+
+def _nested(value: Any, places: Places) -> str | None:
+    """A record of the run as JSON; paths as they are kept."""
+    return None if value is None else canonical_json(_plain_tree(value, places))
+
+
+def _plain_tree(value: Any, places: Places) -> Any:
+    if is_dataclass(value):
+        return {item.name: _plain_tree(getattr(value, item.name), places) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain_tree(one, places) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_tree(one, places) for one in value]
+    if isinstance(value, Path):
+        return places.keep(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    return _finite(value) if isinstance(value, float) else value
+
+
+def _finite(value: float) -> float | None:
+    """NULL for a value that is infinite or not there."""
+    return float(value) + 0.0 if math.isfinite(value) else None

@@ -1,0 +1,144 @@
+"""The schema: built by migrations, the same as the tables in code, by one process or several."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from publish.factory import make_result
+from publish.processes import Forked
+from sqlalchemy import text
+
+from ew_pipeline.errors import UsageError
+from ew_pipeline.publish.ledger import Ledger, LedgerError, migrate
+from ew_pipeline.publish.ledger.connect import SCHEMA, parse_url, writing
+from ew_pipeline.publish.ledger.tables import metadata
+
+
+def ledger_id(url: str, home: Path) -> str:
+    with Ledger.open(url, home=home) as ledger:
+        return ledger.head().ledger_id
+
+
+def test_the_migrations_make_the_tables_in_code(ledger):
+    with ledger._engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": migrate.VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_the_code_knows_its_newest_migration():
+    config = Config()
+    config.set_main_option("script_location", str(migrate.MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    assert ScriptDirectory.from_config(config).get_current_head() == migrate.NEWEST
+
+
+def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home, monkeypatch):
+    from alembic import command
+
+    upgrade = command.upgrade
+    monkeypatch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        head = ledger.head()
+    monkeypatch.undo()
+    with Ledger.open(ledger_url, home=home) as ledger:
+        assert ledger.head() == head
+        assert ledger.current(result.week).run_id == result.run_id
+        assert ledger.verify(expected=head) == []
+
+
+def test_several_processes_make_one_ledger(ledger_url, home):
+    processes = [Forked(ledger_id, ledger_url, home) for _ in range(6)]
+    assert len({process.result() for process in processes}) == 1
+    with Ledger.open(ledger_url, home=home) as ledger:
+        assert ledger.verify() == []
+
+
+def test_a_fresh_sqlite_ledger_is_made_quickly(tmp_path):
+    Ledger.open(f"sqlite:///{tmp_path / 'first.db'}")  # imports alembic
+    started = time.process_time()
+    Ledger.open(f"sqlite:///{tmp_path / 'second.db'}")
+    assert time.process_time() - started < 0.5
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        with writing(ledger._engine) as connection:
+            connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+        with pytest.raises(LedgerError, match=r"(?s)schema 9999, written by a newer .*upgrade ew-pipeline"):
+            Ledger.open(ledger_url, home=home)
+        with ledger._engine.connect() as connection:
+            assert migrate.schema_version(connection) == "9999"
+
+
+def test_without_leave_to_migrate_an_absent_ledger_is_an_error(ledger_url, home):
+    with pytest.raises(LedgerError, match="does not exist yet"):
+        Ledger.open(ledger_url, home=home, migrate=False)
+    Ledger.open(ledger_url, home=home).close()
+    Ledger.open(ledger_url, home=home, migrate=False).close()
+
+
+def test_a_database_with_tables_of_the_same_name_is_refused(tmp_path):
+    with sqlite3.connect(tmp_path / "mlflow.db") as connection:
+        connection.execute("CREATE TABLE runs (run_uuid TEXT)")
+    with pytest.raises(LedgerError, match=r"(?s)is not a ledger but has tables of the same names \(runs\)"):
+        Ledger.open(f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+def test_other_tables_in_the_same_postgresql_database_do_no_harm(postgres, home):
+    from publish.postgres import empty
+
+    url = empty(postgres)
+    with Ledger.open(url, home=home) as ledger, writing(ledger._engine) as connection:
+        connection.execute(text("DROP TABLE IF EXISTS public.runs"))
+        connection.execute(text("CREATE TABLE public.runs (run_uuid TEXT)"))
+        connection.execute(text(f"DROP SCHEMA {SCHEMA} CASCADE"))
+    with Ledger.open(url, home=home) as ledger:
+        result = make_result(home=home)
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        assert ledger.verify() == []
+        with writing(ledger._engine) as connection:
+            assert connection.execute(text("SELECT count(*) FROM public.runs")).scalar_one() == 0
+            connection.execute(text("DROP TABLE public.runs"))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("not a url", "not the URL of a database"),
+        ("mysql://host/x", "cannot be kept in mysql"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+    ],
+    ids=["nonsense", "mysql", "no file", "memory"],
+)
+def test_a_url_that_cannot_be_a_ledger_is_a_usage_error(url, words):
+    with pytest.raises(UsageError, match=words):
+        Ledger.open(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_postgresql_means_the_driver_that_is_installed(scheme):
+    assert parse_url(f"{scheme}://u@h/d").drivername == "postgresql+psycopg"
+
+
+def test_sqlite_is_opened_for_safety(tmp_path):
+    with (
+        Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger,
+        ledger._engine.connect() as connection,
+    ):
+        found = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
