@@ -102,8 +102,8 @@ def _ledger(settings: Settings) -> Finding:
         return Finding(
             "ledger", "ok", f"{where}: made by the first run (SQLite; EW_DATABASE_URL for PostgreSQL)"
         )
-    ledger = Ledger.open(settings.ledger_url)
-    latest = ledger.latest()
+    with Ledger.open(settings.ledger_url, home=settings.root) as ledger:
+        latest = max(ledger.live(), key=lambda publication: publication.week, default=None)
     words = f"{where}: " + (f"last published week {latest.week}" if latest else "no week is published yet")
     return Finding("ledger", "ok", words)
 

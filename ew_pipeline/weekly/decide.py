@@ -67,7 +67,7 @@ def _score(one: FittedSegment, stores: list[str], skus: list[str], segments: lis
     )
 
 
-def _ids(own: Sequence[str], codes: npt.NDArray[np.int32], all_ids: list[str]) -> pd.Categorical[str]:
+def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: list[str]) -> pd.Categorical[str]:
     place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str))
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
 
@@ -99,7 +99,7 @@ def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int64:
 
 
 def _reasons(scores: pd.DataFrame, flags: Bool) -> pd.Series[str]:
-    words = pd.Series("", index=scores.index, dtype="str")
+    words = np.full(len(scores), "", dtype=object)
     chosen = scores[flags]
     if len(chosen):
         words[flags] = reasons(
@@ -108,4 +108,4 @@ def _reasons(scores: pd.DataFrame, flags: Bool) -> pd.Series[str]:
             chosen["anomaly_probability"].to_numpy(),
             chosen["level"].to_numpy(),
         )
-    return words
+    return pd.Series(words, index=scores.index, dtype="str")

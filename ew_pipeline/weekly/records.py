@@ -53,19 +53,23 @@ class Fault:
 
 @dataclass(frozen=True)
 class Contract:
-    """What validation found. ``quarantine``: the file with every offending key and its reason, if any."""
+    """What validation found.
+
+    ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
+    ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
+    """
 
     faults: tuple[Fault, ...]
     rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
     rows_quarantined: int
     quarantine: Path | None
-    data_docs: Path  # index.html of Great Expectations' Data Docs
+    data_docs: Path
     ignored_columns: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Validated inputs, kept by the hash of their content: sales.parquet, listing.parquet, costs.parquet."""
+    """Validated inputs, kept by the hash of their content (``data.snapshot``)."""
 
     data_hash: str
     folder: Path

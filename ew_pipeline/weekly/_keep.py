@@ -1,0 +1,67 @@
+"""From the checked tables in DuckDB to the canonical tables of a snapshot: sorted, without faulty rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ew_pipeline.data.contract.faults import LABEL
+from ew_pipeline.data.contract.reading import Opened
+from ew_pipeline.data.snapshot import SnapshotWriter
+from ew_pipeline.week import Week
+
+if TYPE_CHECKING:
+    import duckdb
+
+FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
+
+
+def add_tables(
+    writer: SnapshotWriter,
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, Opened],
+    week: Week,
+    first: Week,
+) -> None:
+    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
+    _add_sales(writer, connection, tables["sales"])
+    if "listing" in tables:
+        segment = ", segment" if tables["listing"].segment is not None else ""
+        columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
+        query = (
+            f"SELECT store_id, sku_id, {columns}{segment} FROM listing "
+            f"WHERE rowid NOT IN ({FAULTY.format('listing')}) "
+            f"AND coalesce(first_week <= {week.index}, true) AND coalesce(last_week >= {first.index}, true) "
+            "ORDER BY store_id, sku_id"
+        )
+        writer.add("listing", connection.execute(query).df())
+    if "costs" in tables:
+        query = "SELECT * FROM costs ORDER BY store_id NULLS FIRST, sku_id NULLS FIRST"
+        writer.add("costs", connection.execute(query).df())
+    for name, key in (("stores", "store_id"), ("skus", "sku_id")):
+        if name in tables and tables[name].segment is not None:
+            query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
+            writer.add(name, connection.execute(query).df())
+
+
+def _add_sales(writer: SnapshotWriter, connection: duckdb.DuckDBPyConnection, opened: Opened) -> None:
+    flags = [name for name in ("promo", "holiday") if opened.has(name)]
+    columns = ["store_id", "sku_id", "week", "CAST(units AS INTEGER) AS units"]
+    columns += [f"coalesce({name}, 0) AS {name}" for name in flags]
+    columns += ["segment"] if opened.segment is not None else []
+    for (week,) in connection.execute(
+        "SELECT DISTINCT week FROM sales WHERE week IS NOT NULL ORDER BY 1"
+    ).fetchall():
+        query = (
+            f"SELECT {', '.join(columns)} FROM sales WHERE week = '{week}' "
+            f"AND rowid NOT IN ({FAULTY.format('sales')}) ORDER BY store_id, sku_id"
+        )
+        frame = connection.execute(query).df()
+        if len(frame):
+            writer.add("sales", frame, part=str(week))
+    withheld = connection.execute(
+        f"SELECT DISTINCT store_id, sku_id, week FROM sales WHERE rowid IN ({FAULTY.format('sales')}) "
+        "AND store_id IS NOT NULL AND sku_id IS NOT NULL AND week IS NOT NULL ORDER BY week, store_id, sku_id"
+    ).df()
+    if len(withheld):
+        writer.add("withheld", withheld)

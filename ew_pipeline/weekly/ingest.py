@@ -1,0 +1,258 @@
+"""Read the sources, hold them against the contract, keep what is valid as a snapshot."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ew_pipeline.data._disk import writing_to
+from ew_pipeline.data.contract import reading
+from ew_pipeline.data.contract.faults import ContractRejected, FaultBook, in_words
+from ew_pipeline.data.contract.reading import Opened
+from ew_pipeline.data.snapshot import SnapshotWriter
+from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.schema import COSTS, LISTING, SALES
+from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.week import Week
+from ew_pipeline.weekly.records import Contract, Fault, Snapshot, WeekRequest
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ew_pipeline.data.contract.gx_run import Validator
+
+SCRATCH_MEMORY = "1GB"
+PER_LINE = "\n  - "
+
+
+def ingest(request: WeekRequest, settings: Settings, run_folder: Path) -> tuple[Contract, Snapshot]:
+    """Validate the inputs of a week and keep them.
+
+    Returns what the contract found and the snapshot. Raises ``ContractRejected``, with the contract in it,
+    when the batch is broken. Faulty rows are in ``quarantine/<run folder's name>/`` either way.
+    """
+    with writing_to(settings.root):
+        run_folder.mkdir(parents=True, exist_ok=True)
+    with scratch(run_folder, settings.threads) as connection:
+        tables = _open_all(request, connection, run_folder)
+        batch = _Batch(request, settings, run_folder, connection, tables)
+        contract = batch.check()
+        return contract, batch.keep()
+
+
+def trailing_weeks(config: RunConfig) -> int:
+    """How many weeks before the one that is run are looked at."""
+    return max(config.history_weeks if config.history else 0, config.inferred_weeks)
+
+
+@contextmanager
+def scratch(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB database on disk that is gone afterwards: memory stays bounded, whatever the window."""
+    import duckdb
+
+    with writing_to(folder), tempfile.TemporaryDirectory(prefix=".ingest-", dir=folder) as place:
+        options: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": SCRATCH_MEMORY,
+            "threads": str(threads),
+            "temp_directory": str(Path(place) / "spill"),
+            "preserve_insertion_order": "false",
+        }
+        with duckdb.connect(str(Path(place) / "scratch.duckdb"), config=options) as connection:
+            connection.execute("SET enable_progress_bar = false")
+            yield connection
+
+
+def _open_all(
+    request: WeekRequest, connection: duckdb.DuckDBPyConnection, run_folder: Path
+) -> dict[str, Opened]:
+    """Every source of the request, its columns checked; stores and SKUs only when they split the chain."""
+    wanted = {"sales": request.sales, "listing": request.listing, "costs": request.costs}
+    if request.config.segment_by is not None:
+        wanted |= {"stores": request.stores, "skus": request.skus}
+    contract_tables = {"sales": SALES, "listing": LISTING, "costs": COSTS}
+    tables: dict[str, Opened] = {}
+    for name, spec in wanted.items():
+        if spec is None:
+            continue
+        try:
+            if name in contract_tables:
+                tables[name] = reading.open_table(contract_tables[name], spec, connection)
+            else:
+                tables[name] = reading.open_attributes(
+                    "store_id" if name == "stores" else "sku_id", spec, connection
+                )
+        except DataError as error:
+            raise _rejected(request, name, error, run_folder) from error
+    return _split(tables, request.config.segment_by)
+
+
+def _split(tables: dict[str, Opened], column: str | None) -> dict[str, Opened]:
+    """Mark the table that holds the column to split by; the first of sales, listing, stores, skus."""
+    if column is None:
+        return tables
+    keys = ("store_id", "sku_id", "week", "units")
+    places = {name: tables[name] for name in ("sales", "listing", "stores", "skus") if name in tables}
+    for name, opened in places.items():
+        if column in opened.source.columns and column not in keys:
+            return tables | {name: opened.split_by(column)}
+    offered = [f"{', '.join(names)} ({table})" for table, opened in places.items()
+               if (names := [name for name in opened.source.columns if name not in keys])]  # fmt: skip
+    raise UsageError(
+        f"there is no column {column} to split the chain by. Columns: {'; '.join(offered) or 'none'}.",
+        "choose one of them, or give the table that has it with --stores or --skus.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """The opened sources of one request on their way into a snapshot."""
+
+    request: WeekRequest
+    settings: Settings
+    run_folder: Path
+    connection: duckdb.DuckDBPyConnection
+    tables: Mapping[str, Opened]
+
+    def check(self) -> Contract:
+        from ew_pipeline.data.contract import check_tables
+        from ew_pipeline.data.contract.gx_run import Validator
+
+        request, connection, validator = self.request, self.connection, Validator()
+        earlier, rows = self._load()
+        book = FaultBook(connection)
+        share = request.config.contract.max_faulty_share
+        if "listing" in self.tables:
+            check_tables.check_listing(connection, validator, book, share)
+        if "costs" in self.tables:
+            check_tables.check_costs(connection, validator, book)
+        for name in ("stores", "skus"):
+            if name in self.tables and self.tables[name].segment is not None:
+                check_tables.check_attributes(name, connection, book)
+        check_tables.check_sales(
+            connection, validator, book, request.week, earlier, self._sales_columns(), share,
+            has_listing="listing" in self.tables,
+        )  # fmt: skip
+        contract = self._contract(book, rows, validator)
+        if any(fault.rejects for fault in book.faults):
+            raise self._rejection(contract)
+        return contract
+
+    def keep(self) -> Snapshot:
+        from ew_pipeline.weekly import _keep
+
+        split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
+        with SnapshotWriter(
+            self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
+        ) as writer:
+            first = self.request.week.shift(-trailing_weeks(self.request.config))
+            _keep.add_tables(writer, self.connection, self.tables, self.request.week, first)
+            return writer.finish()
+
+    def _load(self) -> tuple[list[Week], dict[str, int]]:
+        """Read the rows of the window; returns its earlier weeks that have any, and rows by table."""
+        used = [opened for opened in self.tables.values()
+                if opened.table not in ("stores", "skus") or opened.segment is not None]  # fmt: skip
+        earlier: list[Week] = []
+        views = {"listing": reading.view_listing, "costs": reading.view_costs}
+        for opened in used:
+            with self._rejecting(opened.table):
+                if opened.table == "sales":
+                    earlier = self._window()
+                else:
+                    views.get(opened.table, reading.view_attributes)(opened, self.connection)
+        with self._rejecting("sales" if len(used) == 1 else "data"):
+            return earlier, reading.load(used, self.connection)
+
+    @contextmanager
+    def _rejecting(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            raise _rejected(self.request, table, error, self.run_folder) from error
+
+    def _window(self) -> list[Week]:
+        sales, week = self.tables["sales"], self.request.week
+        texts = reading.week_texts(sales, "week")
+        if not texts:
+            raise DataError(f"{sales.source.label} has no rows.", "export it again.")
+        found = sorted({found for found in texts.values() if found is not None})
+        if not found:
+            example = next(iter(texts))
+            raise DataError(
+                f"no value of week in {sales.source.label} can be read, for example {example!r}.",
+                "write weeks as 2026-W34, or as the date they start.",
+            )
+        if week not in found:
+            before = [other for other in found if other < week]
+            raise DataError(
+                f"{sales.source.label} has no row of {week}; its weeks run from {found[0]} to {found[-1]}.",
+                f"add the week and run again, or take one that is there, such as {(before or found)[-1]}.",
+            )
+        window = set(week.shift(-trailing_weeks(self.request.config)).through(week))
+        reading.view_sales(sales, texts, window, self.connection)
+        return [other for other in found if other in window and other < week]
+
+    def _sales_columns(self) -> list[str]:
+        opened = self.tables["sales"]
+        return [
+            name for name in ("store_id", "sku_id", "week", "units", "promo", "holiday") if opened.has(name)
+        ]
+
+    def _contract(self, book: FaultBook, rows: Mapping[str, int], validator: Validator) -> Contract:
+        with writing_to(self.settings.quarantine):
+            quarantine = book.write(self.settings.quarantine / self.run_folder.name)
+        return Contract(
+            faults=tuple(book.faults),
+            rows_read=dict(rows),
+            rows_quarantined=sum(book.rows(table) for table in book.tables),
+            quarantine=quarantine,
+            data_docs=validator.build_docs(self.run_folder / "data_docs"),
+            ignored_columns={name: opened.ignored for name, opened in self.tables.items() if opened.ignored},
+        )
+
+    def _rejection(self, contract: Contract) -> ContractRejected:
+        rejecting = [fault for fault in contract.faults if fault.rejects]
+        listed = PER_LINE + PER_LINE.join(map(in_words, rejecting))
+        kept = f"\nEvery row with its reason: {contract.quarantine}." if contract.quarantine else ""
+        return ContractRejected(
+            f"the data of {self.request.week} are rejected:{listed}{kept}", _again(self.request), contract
+        )
+
+
+def _rejected(request: WeekRequest, table: str, error: DataError, run_folder: Path) -> ContractRejected:
+    """A source that cannot be read at all: no rows, no keys, no Data Docs."""
+    contract = Contract(
+        faults=(Fault(table, error.message, 0, (), True),),
+        rows_read={},
+        rows_quarantined=0,
+        quarantine=None,
+        data_docs=run_folder / "data_docs" / "index.html",
+        ignored_columns={},
+    )
+    next_step = " ".join(part for part in (error.next_step, _again(request)) if part)
+    return ContractRejected(
+        f"the {table} of {request.week} are rejected: {error.message}", next_step, contract
+    )
+
+
+def _again(request: WeekRequest) -> str:
+    command = ["ew", "run", "--week", str(request.week)]
+    for name in ("sales", "listing", "costs", "stores", "skus"):
+        spec = getattr(request, name)
+        if spec is not None:
+            command += [f"--{name}", _without_password(spec)]
+    return f"fix the data and run again: {shlex.join(command)}"
+
+
+def _without_password(spec: str) -> str:
+    if "://" not in spec:
+        return spec
+    from sqlalchemy.engine import make_url
+
+    address, _, rest = spec.partition("#")
+    return make_url(address).render_as_string(hide_password=True) + "#" + rest
