@@ -54,7 +54,8 @@ def weekly(
         shadow=shadow,
         override_why=override_why,
     )
-    outcome = run_week(request, settings, PrefectSteps(), Tracking(settings))
+    with Tracking(settings) as tracking:
+        outcome = run_week(request, settings, PrefectSteps(), tracking)
     _show(outcome, str(request.week).lower())
     return Completed(name=outcome.status.capitalize(), message=_message(outcome), data=outcome)
 

@@ -84,7 +84,8 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
     """The same steps through Prefect, or called directly when the settings say so."""
     if not settings.orchestrate:
         request = make_request(settings, changes=changes, **asked)
-        return run_week(request, settings, Steps(), Tracking(settings))
+        with Tracking(settings) as tracking:
+            return run_week(request, settings, Steps(), tracking)
     with prefect_api(settings) as api:
         make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
         from flows.weekly import weekly  # imports Prefect, while its server boots

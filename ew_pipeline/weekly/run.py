@@ -19,7 +19,7 @@ from ew_pipeline.publish.ledger import Ledger, Publication, RunInfo
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
 from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import FittedSegment, fit_segments
@@ -99,6 +99,7 @@ def _run(
     )
     if not request.shadow and (known := ledger.find_unchanged(week, provenance.input_key)):
         live = show_live(known, settings)
+        tracking.confirm_published(settings.runs / known.run_id, str(known.id))
         shutil.rmtree(attempt.folder, ignore_errors=True)  # nothing of it is used
         return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
 
@@ -166,7 +167,7 @@ def _publish(
     if not result.may_publish:
         status: Literal["shadow", "held"] = "shadow" if result.shadow else "held"
         steps("record the run", lambda: ledger.record_run(result, status, by=settings.actor), retry=True)
-        tracking.finish(tracked, status, report)
+        _say_untracked(steps, tracking.finish(tracked, status, report))
         command = publish_command(request) if status == "held" else None
         return Outcome(status, result.run_id, result, None, result.folder, report, command)
 
@@ -177,8 +178,13 @@ def _publish(
         retry=True,
     )
     live = show_live(publication, settings)
-    tracking.finish(tracked, "published", report, publication_id=str(publication.id))
+    _say_untracked(steps, tracking.finish(tracked, "published", report, publication_id=str(publication.id)))
     return Outcome("published", result.run_id, result, publication, live, live / "report.html")
+
+
+def _say_untracked(steps: Steps, tracked: TrackedRun) -> None:
+    if tracked.reason is not None:
+        steps.say(f"MLflow does not know all of this run yet ({tracked.reason}); the next run tells it.")
 
 
 def _record_failure(

@@ -1,0 +1,230 @@
+"""What MLflow is told about a week: plain data, made once from the result.
+
+They are kept as ``tracking.json`` in the run's folder. So a week that could not be tracked is sent later
+without its scores, and the process that talks to MLflow needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.provenance import canonical_hash
+from ew_pipeline.weekly.records import SegmentResult, WeekResult
+
+MODEL_NAME = "ew-detector"
+ONLY_SEGMENT = "all"
+PRICED = ("anomaly_probability", "cost_missed", "expected_saving", "flagged")
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """One fitted matrix: one nested run, one registered model."""
+
+    name: str
+    model_name: str  # in the registry
+    model: str  # folder of the saved model
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    curves: Mapping[str, tuple[tuple[int, float], ...]]  # metric: (step, value), …
+
+
+@dataclass(frozen=True)
+class WeekFacts:
+    """A computed week. ``status``: computed, held or shadow, and published once it is."""
+
+    run_id: str
+    week: str
+    week_index: int
+    started_ms: int
+    status: str
+    data_hash: str
+    rows: int
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+    segments: tuple[SegmentFacts, ...]
+
+
+def week_facts(result: WeekResult) -> WeekFacts:
+    """Everything that is tracked of a result."""
+    coverage, provenance = result.coverage, result.provenance
+    status = "shadow" if result.shadow else "held" if result.held else "computed"
+    params = {
+        **_flat(result.config.model_dump(mode="json")),
+        "zero_rule_used": coverage.zero_rule,
+        "seed": str(provenance.seed),
+    }
+    metrics = {
+        "week_index": float(result.week.index),
+        **_theta(result.pooled),
+        **_decision(result.scores),
+        "segments": float(len(result.segments)),
+        "coverage.stores_expected": float(coverage.stores_expected),
+        "coverage.stores_reporting": float(coverage.stores_reporting),
+        "coverage.pairs_observed": float(coverage.pairs_observed),
+        "coverage.pairs_zero": float(coverage.pairs_zero),
+        "coverage.pairs_zero_filled": float(coverage.pairs_zero_filled),
+        "coverage.pairs_promoted": float(coverage.pairs_promoted),
+        "coverage.pairs_unlisted": float(coverage.pairs_unlisted),
+        "coverage.pairs_not_scored": float(coverage.pairs_not_scored),
+        "coverage.history_weeks": float(coverage.history_weeks),
+        "rows_quarantined": float(result.contract.rows_quarantined),
+        "gate.failed": float(len(result.held)),
+        **{f"seconds.{_key(step)}": seconds for step, seconds in result.timings.items()},
+        "seconds.total": float(sum(result.timings.values())),
+    }
+    tags = {
+        "ew.week": str(result.week),
+        "ew.data_hash": provenance.data_hash,
+        "ew.config_hash": provenance.config_hash,
+        "ew.code_version": provenance.code_version,
+        "ew.shadow": str(result.shadow).lower(),
+        "ew.started_at": result.started_at.isoformat(),
+        **({"ew.flow_run_id": provenance.flow_run_id} if provenance.flow_run_id else {}),
+        **{
+            f"ew.gate.{_key(check.name)}": f"{'passed' if check.passed else 'held'}: {check.words}"
+            for check in result.gate
+        },
+    }
+    return WeekFacts(
+        run_id=result.run_id,
+        week=str(result.week),
+        week_index=result.week.index,
+        started_ms=int(result.started_at.timestamp() * 1000),
+        status=status,
+        data_hash=provenance.data_hash,
+        rows=coverage.pairs_observed,
+        params=params,
+        metrics=_finite(metrics),
+        tags=tags,
+        segments=tuple(_segment(segment, result.scores) for segment in result.segments),
+    )
+
+
+def facts_from(found: Mapping[str, Any]) -> WeekFacts:
+    """Facts from their JSON form."""
+    segments = [
+        SegmentFacts(
+            **{
+                **segment,
+                "curves": {
+                    name: tuple((int(step), float(value)) for step, value in points)
+                    for name, points in segment["curves"].items()
+                },
+            }
+        )
+        for segment in found["segments"]
+    ]
+    return WeekFacts(**{**found, "segments": tuple(segments)})
+
+
+def model_name(segment: str) -> str:
+    """``ew-detector``, or ``ew-detector-<segment>``; two segments never share one."""
+    if segment == ONLY_SEGMENT:
+        return MODEL_NAME
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", segment).strip("-")[:40]
+    return f"{MODEL_NAME}-{safe}" if safe == segment else f"{MODEL_NAME}-{safe}-{canonical_hash(segment)[:8]}"
+
+
+def _segment(segment: SegmentResult, scores: pd.DataFrame) -> SegmentFacts:
+    own = scores[list(PRICED)]
+    if segment.name != ONLY_SEGMENT:
+        own = own[(scores["segment"] == segment.name).to_numpy()]
+    inverse_size = 0.0 if math.isinf(segment.dispersion_size) else 1.0 / segment.dispersion_size
+    params = {
+        "segment": segment.name,
+        "rank": str(segment.rank),
+        "noise": segment.noise,
+        "anomaly": segment.anomaly,
+        "mode": segment.mode,
+        "mode_reason": segment.mode_reason,
+    }
+    metrics = {
+        **_theta(segment.theta),
+        **_decision(own),
+        "rank": float(segment.rank),
+        "null_gain": segment.null_gain,
+        "dispersion": inverse_size,  # 0 is Poisson
+        "dispersion_size": segment.dispersion_size,
+        "converged": float(segment.converged),
+        "stores": float(segment.stores),
+        "skus": float(segment.skus),
+        "pairs": float(segment.pairs),
+        "warnings": float(len(segment.warnings)),
+        "seconds.fit": segment.seconds,
+    }
+    values = enumerate(segment.singular_values, start=1)
+    curves = {
+        "rank_curve.leave_one_out": segment.rank_curve,
+        "rank_curve.held_out": segment.held_out_curve,
+        "rank_weight": tuple(segment.rank_weights.items()),
+        "singular_value": tuple(values),
+    }
+    return SegmentFacts(
+        name=segment.name,
+        model_name=model_name(segment.name),
+        model=str(segment.model),
+        params=params,
+        metrics=_finite(metrics),
+        curves={
+            name: tuple((int(step), float(value)) for step, value in points if math.isfinite(value))
+            for name, points in curves.items()
+            if points
+        },
+    )
+
+
+def _theta(theta: Theta) -> dict[str, float]:
+    return {
+        "theta.alpha": theta.alpha,
+        "theta.alpha_low": theta.alpha_interval[0],
+        "theta.alpha_high": theta.alpha_interval[1],
+        "theta.anomaly_rate": theta.anomaly_rate,
+        "theta.anomaly_rate_low": theta.anomaly_rate_interval[0],
+        "theta.anomaly_rate_high": theta.anomaly_rate_interval[1],
+        "theta.at_bound": float(theta.at_bound),
+        "theta.identified": float(theta.identified),
+    }
+
+
+def _decision(scores: pd.DataFrame) -> dict[str, float]:
+    flagged = scores["flagged"].to_numpy(dtype=bool)
+    ignoring = float(np.dot(scores["anomaly_probability"], scores["cost_missed"]))
+    saving = float(scores["expected_saving"].to_numpy()[flagged].sum())
+    return {
+        "pairs_scored": float(flagged.size),
+        "flags": float(flagged.sum()),
+        "flagged_share": float(flagged.mean()) if flagged.size else 0.0,
+        "expected_cost": ignoring - saving,
+        "expected_cost_ignoring": ignoring,
+        "expected_saving": saving,
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """``{"detector": {"rank": 3}}`` as ``{"detector.rank": "3"}``."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{name}": str(value)}
+        )
+    return flat
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _key(words: str) -> str:
+    """Words as part of a name that MLflow takes."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", words).strip("_")
