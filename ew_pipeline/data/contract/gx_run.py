@@ -149,11 +149,15 @@ def _raised(info: dict[str, Any] | None) -> Iterator[str]:
 def _quiet() -> Iterator[None]:
     """Great Expectations logs and warns about itself; nobody at 6 a.m. can act on it."""
     logger = logging.getLogger("great_expectations")
-    before = logger.level
+    before = logger.level, logger.propagate
+    # Some of its modules set a level of their own, which a level here would not stop.
     logger.setLevel(logging.CRITICAL)
+    logger.propagate = False
+    logger.addHandler(silence := logging.NullHandler())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.removeHandler(silence)
+        logger.level, logger.propagate = before
