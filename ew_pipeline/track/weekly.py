@@ -46,15 +46,15 @@ class TrackedRun:
 
 
 class Tracking:
-    """MLflow in a process beside the run; it starts getting ready at once.
+    """MLflow in a process beside the run; it starts getting ready at once (or, not ``early``, when needed).
 
     No method raises because of MLflow. Close it (or use it in a ``with``); if not, it ends with this object.
     """
 
-    def __init__(self, settings: Settings, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: Settings, patience: float = PATIENCE, *, early: bool = True) -> None:
         self.settings = settings
         self.patience = patience
-        self._child: Child | None = Child(settings)
+        self._child: Child | None = Child(settings) if early else None
 
     def track(self, result: WeekResult, artifacts: Mapping[str, Path] | None = None) -> TrackedRun:
         """Send the computed week, with ``artifacts`` by their place in the run.

@@ -79,7 +79,7 @@ def _week(home: str, tables: dict[str, str], queue: Any, options: dict[str, Any]
     changes = {**QUICK, **options.get("changes", {})}
     steps = Dying(options.get("at"), options.get("when", "after"))
     try:
-        with Tracking(settings) as tracking:
+        with Tracking(settings, early=False) as tracking:  # many die before MLflow is needed
             given = {**sources(tables), **options.get("sources", {})}
             request = make_request(settings, week=LAST_WEEK, changes=changes, **given)
             outcome = run_week(request, settings, steps, tracking)

@@ -1,0 +1,74 @@
+"""`ew run` through Prefect, as a person runs it: nothing started before, nothing left after."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from flows_support import QUICK_TOML
+from prefect_servers import call, environment
+from weekly.chain import LAST_WEEK, sources, write_chain
+
+STEPS = {
+    "open the ledger",
+    "check the data",
+    "assemble the matrix",
+    "fit the detector",
+    "decide what to check",
+    "track in MLflow",
+    "write the report",
+    "publish",
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """(folder, first answer, second answer): the same week run twice."""
+    folder = tmp_path_factory.mktemp("weekly-flow")
+    tables = sources(write_chain(folder / "chain"))
+    (folder / "quick.toml").write_text(QUICK_TOML)
+    options = [word for name, path in tables.items() for word in (f"--{name}", path)]
+    words = ["ew", "run", "--week", LAST_WEEK, *options, "--config", "quick.toml", "--json"]
+    first = call(words, environment(folder), folder)
+    return folder, first, call(words, environment(folder), folder)
+
+
+def test_the_week_is_published(ran):
+    _, first, _ = ran
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["status"] == "published"
+
+
+def test_the_console_has_one_line_a_step_and_nothing_of_the_tools_beneath(ran):
+    _, first, _ = ran
+    said = first.stderr.splitlines()
+    assert {line[8:52].strip() for line in said if line.startswith("ok ")} == STEPS
+    for word in ("Warning", "Traceback", "INFO", "ERROR", "deprecat", "prefect", "Prefect"):
+        assert word not in first.stderr, first.stderr
+
+
+def test_prefect_has_the_run_with_readable_names_and_the_outcome(ran):
+    folder, first, _ = ran
+    with sqlite3.connect(folder / ".ew" / "prefect" / "prefect.db") as database:
+        runs = database.execute("select id, name, state_name from flow_run order by start_time").fetchall()
+        (run_id, name, state), *_ = runs
+        tasks = {row[0] for row in database.execute("select name from task_run").fetchall()}
+        kinds = {row[0] for row in database.execute("select type from artifact").fetchall()}
+    assert (name, state) == (f"week {LAST_WEEK}", "Published")
+    assert tasks >= STEPS
+    assert kinds == {"markdown", "table"}
+    assert json.loads(first.stdout)["flow_run_id"].replace("-", "") == run_id.replace("-", "")
+
+
+def test_the_same_again_says_that_nothing_is_new(ran):
+    _, first, second = ran
+    assert second.returncode == 0, second.stderr
+    answer = json.loads(second.stdout)
+    assert (answer["status"], answer["run_id"]) == ("unchanged", json.loads(first.stdout)["run_id"])
+    assert "Nothing new" in second.stderr
+
+
+def test_everything_is_in_the_home_and_nothing_beside_it(ran):
+    folder, *_ = ran
+    assert {path.name for path in folder.iterdir()} <= {"chain", "quick.toml", ".ew", ".cache", ".config"}
