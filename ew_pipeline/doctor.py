@@ -109,9 +109,16 @@ def _ledger(settings: Settings) -> Finding:
 
 
 def _mlflow(settings: Settings) -> Finding:
+    from ew_pipeline.track.delivery import undelivered
+
     uri = settings.tracking_uri
     if uri.startswith("http"):
-        return _answers("MLflow", f"{uri}/health", uri, "start the server or correct MLFLOW_TRACKING_URI")
+        answer = _answers("MLflow", f"{uri}/health", uri, "start the server or correct MLFLOW_TRACKING_URI")
+        if answer.state == "fault":
+            return answer
+    if waiting := undelivered(settings):
+        words = f"{_without_password(uri)}: {len(waiting)} runs are not fully tracked"
+        return Finding("MLflow", "note", words, "nothing: the next run sends them")
     return Finding("MLflow", "ok", f"{_without_password(uri)} (MLFLOW_TRACKING_URI for a server)")
 
 

@@ -29,6 +29,7 @@ SERVER = (
 )
 STARTUP_SECONDS = 180.0
 STOP_SECONDS = 10.0
+GIVEN_SECONDS = 10.0  # for a server that somebody else has started
 PR_SET_PDEATHSIG = 1
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -89,8 +90,8 @@ class Starting:
         self.log = log
 
     def wait(self, seconds: float = STARTUP_SECONDS) -> None:
-        """Until it answers. One that we did not start gets a single chance."""
-        deadline = time.monotonic() + (seconds if self.server is not None else 10.0)
+        """Until it answers. One that we did not start should be there already."""
+        deadline = time.monotonic() + (seconds if self.server is not None else GIVEN_SECONDS)
         while True:
             try:
                 with urllib.request.urlopen(f"{self.url}/health", timeout=5):
