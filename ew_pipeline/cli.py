@@ -109,6 +109,9 @@ lazy_command(
 lazy_command(
     app, "rollback", "ew_pipeline.publish.commands:rollback", "Make a week's earlier publication live again."
 )
+lazy_command(
+    app, "drift", "ew_pipeline.monitor.drift.command:drift", "Is theta moving, and does anybody know."
+)
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 
 EXPERIMENTS = "ew_pipeline.evaluate.experiments"
@@ -127,6 +130,13 @@ lazy_command(
 )
 lazy_command(
     reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
+)
+
+lazy_command(
+    reproduce,
+    "drift",
+    "ew_pipeline.monitor.drift.study.command:drift",
+    "False alarms, power and attribution of the drift chart.",
 )
 
 

@@ -1,0 +1,1 @@
+"""After publication: drift, store checks, explanations, audit and replay."""

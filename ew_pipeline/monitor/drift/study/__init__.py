@@ -1,0 +1,1 @@
+"""How the drift chart was measured: weeks of a chain in which one thing changes, fitted for real."""

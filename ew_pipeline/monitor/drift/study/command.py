@@ -1,0 +1,132 @@
+"""`ew reproduce drift`: false alarms, power and attribution of the drift chart, on weeks fitted for real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ew_pipeline.console import emit_json
+from ew_pipeline.evaluate.experiments import display, options
+from ew_pipeline.evaluate.experiments.requirements import Requirement, Verdict, judge
+from ew_pipeline.evaluate.experiments.runner import Study
+from ew_pipeline.monitor.drift.study.figures import ScenarioFigures, StableFigures, of_scenario, of_stable
+from ew_pipeline.monitor.drift.study.fitted import SOURCES, WeekTask, fit_week, warm_up
+from ew_pipeline.monitor.drift.study.world import SCENARIOS, STABLE, Chain
+
+TITLE = "drift"
+REPEATS = 20
+REQUIRED = 0.9
+ALL = ",".join(name for name in SCENARIOS if name != STABLE)
+NEEDED = tuple(name for name in SCENARIOS if name not in (STABLE, "severity"))
+
+
+def drift(
+    simulations: Annotated[int, typer.Option(min=1, help="How many chains.")] = 10,
+    weeks: Annotated[int, typer.Option(min=20, help="Stable weeks for the rate of false alarms.")] = 500,
+    baseline: Annotated[int, typer.Option(min=9, help="Stable weeks of a chain that are fitted.")] = 16,
+    after: Annotated[int, typer.Option(min=1, help="Weeks after a change that are fitted.")] = 4,
+    stores: Annotated[int, typer.Option(min=2, help="Stores.")] = 200,
+    skus: Annotated[int, typer.Option(min=2, help="SKUs.")] = 1000,
+    dispersion_size: Annotated[
+        float | None, typer.Option(min=0.1, help="s0 of negative binomial sales; default: Poisson.")
+    ] = None,
+    scenarios: Annotated[str, typer.Option(help="Changes to study, with commas.")] = ALL,
+    rate: Annotated[float, typer.Option(min=2, help="Weeks between false alarms that are asked for.")] = 52.0,
+    mode: Annotated[str, typer.Option(help="Mode of every fit.")] = "variational",
+    anomaly: Annotated[str, typer.Option(help="Anomaly family of every fit.")] = "auto",
+    seed: options.Seed = 0,
+    jobs: options.Jobs = None,
+    out: options.Out = None,
+    json: options.Json = False,
+) -> None:
+    """Weeks of simulated chains in which nothing or one thing changes, each fitted as in production.
+
+    A simulation is ``--baseline`` stable weeks and then ``--after`` changed ones. Its verdict is the first
+    event after the change. False alarms are counted over ``--weeks`` stable weeks: fitted ones when
+    ``--baseline`` is that long, otherwise drawn with the errors that the fitted ones had.
+    """
+    chosen = [] if scenarios == STABLE else options.names(scenarios, list(SCENARIOS), "scenario")
+    chain = Chain(stores=stores, skus=skus, size=math.inf if dispersion_size is None else dispersion_size)
+    plan = {STABLE: baseline, **{name: after for name in chosen if name != STABLE}}
+    tasks = [
+        WeekTask(chain, mode, anomaly, name, world, week, seed)
+        for world in range(simulations)
+        for name, count in plan.items()
+        for week in range(count)
+    ]
+    study = Study(TITLE, fit_week, prepare=warm_up, sources=SOURCES)
+    records = study.run(tasks, jobs=options.processes(jobs), folder=out)
+    found: dict[str, list[list[Mapping[str, Any]]]] = {
+        name: [[] for _ in range(simulations)] for name in plan
+    }
+    for task, record in zip(tasks, records, strict=True):
+        found[task.scenario][task.world].append(record)
+    changes = {name: of_scenario(name, found[STABLE], found[name], rate) for name in plan if name != STABLE}
+    stable = of_stable(found[STABLE], weeks, rate, np.random.default_rng([seed, 1]), REPEATS)
+    verdicts = verdicts_of(changes, stable)
+    if json:
+        emit_json(
+            {
+                "experiment": TITLE,
+                "chain": {**asdict(chain), "size": dispersion_size},
+                "mode": mode,
+                "anomaly": anomaly,
+                "simulations": simulations,
+                "seed": seed,
+                "fits": len(tasks),
+                "stable": stable,
+                "changes": changes,
+                "requirements": [verdict.plain() for verdict in verdicts],
+            }
+        )
+    else:
+        show(chain, changes, stable, verdicts)
+
+
+def verdicts_of(changes: Mapping[str, ScenarioFigures], stable: StableFigures) -> list[Verdict]:
+    """The promises beside the figures."""
+    required = [Requirement("alarms", "false alarms over the stable weeks", stable.allowed)]
+    figures: dict[str, float | None] = {"alarms": stable.alarms}
+    for name in NEEDED:
+        if name in changes:
+            words = f"{name}: seen as {changes[name].expected}"
+            required.append(Requirement(name, words, 1.0, low=REQUIRED))
+            figures[name] = changes[name].as_expected
+    return judge(required, figures)
+
+
+def show(
+    chain: Chain,
+    changes: Mapping[str, ScenarioFigures],
+    stable: StableFigures,
+    verdicts: Sequence[Verdict],
+) -> None:
+    if changes:
+        display.print_table(
+            f"One change, {chain.stores} x {chain.skus}",
+            ("changed", "as expected", "verdicts", "weeks to the alarm", "early alarms"),
+            [
+                (
+                    name,
+                    f"{one.as_expected:.0%} of {one.simulations}",
+                    display.tally(one.verdicts),
+                    display.number(one.mean_weeks, 1),
+                    str(one.early),
+                )
+                for name, one in changes.items()
+            ],
+        )
+    kind = "fitted" if stable.fitted else "drawn like the fitted ones"
+    display.print_lines(
+        "Nothing changed",
+        [
+            f"{stable.weeks} weeks, {kind}, {stable.repeats} times: {stable.alarms:.1f} alarms on average, "
+            f"at most {stable.most}; {stable.allowed:.1f} are allowed, kept in {stable.within:.0%}"
+        ],
+    )
+    display.print_verdicts("Required", verdicts)
