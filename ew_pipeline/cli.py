@@ -72,6 +72,12 @@ reproduce = typer.Typer(
     help="Repeat the experiments of the paper.",
     no_args_is_help=True,
 )
+audit = typer.Typer(
+    rich_markup_mode=None, help="Prove, replay and hand out what was published.", no_args_is_help=True
+)
+checks = typer.Typer(rich_markup_mode=None, help="What was found at the shelves.", no_args_is_help=True)
+app.add_typer(audit, name="audit")
+app.add_typer(checks, name="checks")
 app.add_typer(reproduce, name="reproduce")
 
 
@@ -109,6 +115,24 @@ lazy_command(
 lazy_command(
     app, "rollback", "ew_pipeline.publish.commands:rollback", "Make a week's earlier publication live again."
 )
+lazy_command(
+    app, "backfill", "ew_pipeline.weekly.backfill_command:backfill", "Many weeks, one after the other."
+)
+lazy_command(app, "explain", "ew_pipeline.monitor.explain:explain", "Why a pair was flagged, or was not.")
+for name, function, summary in (
+    ("verify", "verify", "Is every row and file as it was written?"),
+    ("replay", "replay", "Compute a run again and compare."),
+    ("as-of", "as_of", "What was live on a day."),
+    ("export", "export", "A package that can be verified without the database."),
+    ("prune", "prune", "Remove what is stored per pair of old weeks."),
+):
+    lazy_command(audit, name, f"ew_pipeline.monitor.audit.commands:{function}", summary)
+for name, function, summary in (
+    ("import", "import_checks", "Read a table of checks."),
+    ("add", "add_check", "Record one check."),
+    ("evaluate", "evaluate_checks", "What the checks say of the flags: precision, recall, saving."),
+):
+    lazy_command(checks, name, f"ew_pipeline.monitor.checks.commands:{function}", summary)
 lazy_command(
     app, "drift", "ew_pipeline.monitor.drift.command:drift", "Is theta moving, and does anybody know."
 )
