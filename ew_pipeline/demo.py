@@ -1,6 +1,6 @@
 """`ew demo`: the whole story on a simulated chain, from its sales file to published flags, and their worth.
 
-Three weeks are run as a retailer would run them; the simulation knows which records are wrong, so the last
+Two weeks are run as a retailer would run them; the simulation knows which records are wrong, so the last
 one can be marked.
 """
 
@@ -26,7 +26,7 @@ from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week
 
 LISTED_PAIRS = 10
-EARLIER_WEEKS = 2
+EARLIER_WEEKS = 1
 # Sales that vary little more than chance, in a chain of some size: with fewer or wilder ones a single week
 # does not say how deep wrong records fall, and the gate holds it back.
 CHAIN = ChainSettings.small(stores=40, median_units=8.0, dispersion_size=30.0)

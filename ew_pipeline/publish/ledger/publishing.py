@@ -21,7 +21,8 @@ from ew_pipeline.publish.ledger.rows import flag_rows
 from ew_pipeline.weekly.records import Override, WeekResult
 
 SCORES = "scores.parquet"
-GROWING = ".log"  # written after publication too, so not vouched for
+GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
+TRACKING = "tracking.json"
 DictRow = dict[str, Any]
 
 
@@ -42,7 +43,7 @@ class Artifacts:
             files = {
                 path.relative_to(folder).as_posix(): file_hash(path)
                 for path in sorted(folder.rglob("*"))
-                if path.is_file() and path.suffix != GROWING
+                if path.is_file() and path.suffix != GROWING and path.name != TRACKING
             }
             report_hash = file_hash(report)
         except OSError as error:
