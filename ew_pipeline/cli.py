@@ -118,6 +118,9 @@ lazy_command(
 lazy_command(
     app, "backfill", "ew_pipeline.weekly.backfill_command:backfill", "Many weeks, one after the other."
 )
+lazy_command(
+    app, "evaluate", "ew_pipeline.evaluate.command:evaluate", "A past-only backtest of every policy."
+)
 lazy_command(app, "explain", "ew_pipeline.monitor.explain:explain", "Why a pair was flagged, or was not.")
 for name, function, summary in (
     ("verify", "verify", "Is every row and file as it was written?"),
@@ -144,6 +147,9 @@ lazy_command(
     "table1",
     f"{EXPERIMENTS}.table1:table1",
     "Table 1: regret of every method on the paper's ensemble.",
+)
+lazy_command(
+    reproduce, "table2", "ew_pipeline.evaluate.table2:table2", "The real-data protocol of section 4.2."
 )
 lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
 lazy_command(

@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import sparse
 from scipy.special import expit, gammaln, logit, xlogy
 
+from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import DataError, UsageError
 
 FloatArray = npt.NDArray[np.float64]
@@ -87,8 +88,39 @@ def trailing_level(
         raise UsageError(f"prior_weeks is {prior_weeks}; it must be positive.", "leave it out, or try 2.")
     if rank < 1:
         raise UsageError(f"rank is {rank}; it must be 1 or more.")
-    past = _window(frame, week, weeks, drop_promotions=True)
+    return _level(_window(frame, week, weeks, drop_promotions=True), prior_weeks, rank)
+
+
+def panel_level(
+    panel: Panel, t: int, weeks: int = 8, prior_weeks: float | None = None, rank: int = 3
+) -> FloatArray:
+    """``trailing_level`` of the pairs observed in week ``t`` of a panel, in the panel's order."""
+    if t < 1:
+        raise DataError(f"the panel has no week before {panel.weeks[t]}.", "fit without a level.")
+    first = max(0, t - weeks)
+    kept = panel.observed[:, first:t].copy()
+    if panel.promo is not None:
+        kept &= ~panel.promo[:, first:t]
+    row, week = np.nonzero(kept)
+    now = np.flatnonzero(panel.observed[:, t])
+    stores, store = np.unique(panel.store, return_inverse=True)
+    skus, sku = np.unique(panel.sku, return_inverse=True)
+    window = _Window(
+        store=store[row].astype(np.int64),
+        sku=sku[row].astype(np.int64),
+        week=week.astype(np.int64),
+        units=panel.units[:, first:t][kept].astype(np.float64),
+        shape=(stores.size, skus.size, t - first),
+        wanted_store=store[now].astype(np.int64),
+        wanted_sku=sku[now].astype(np.int64),
+    )
+    return _level(window, prior_weeks, rank)
+
+
+def _level(past: _Window, prior_weeks: float | None, rank: int) -> FloatArray:
     code, wanted = _pairs(past)
+    if code.size == 0:  # every past week was on promotion, or nothing was observed: no pair differs
+        return _frozen(np.ones(wanted.size))
     cells, pair = np.unique(code, return_inverse=True)
     rank = min(rank, past.shape[0], past.shape[1])
     weight, effect = np.ones(past.units.size), np.ones(past.units.size)

@@ -1,0 +1,217 @@
+"""Sales of many weeks side by side: one row per pair, one column per week, and what was known when.
+
+A cell is a number (zero included) where the pair was observed, and NaN where it was not ranged or its store
+did not report. ``Panel.until(t)`` gives what was known at the end of week t: a smaller panel that holds
+nothing later, so code that is given it cannot look ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from numpy.typing import NDArray
+
+from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.errors import DataError, UsageError, name_some
+from ew_pipeline.week import Week
+
+Units = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Units of every pair in every week.
+
+    Attributes
+    ----------
+    store_ids, sku_ids : text, ascending.
+    store, sku : codes into them, one per pair; pairs are in row-major order.
+    weeks : labels of the columns, consecutive in time; a week without any row is there, all NaN.
+    units : pairs x weeks, NaN where not observed.
+    promo : pairs x weeks, False where not known; None when the table does not say.
+    """
+
+    store_ids: NDArray[np.str_]
+    sku_ids: NDArray[np.str_]
+    store: Codes
+    sku: Codes
+    weeks: tuple[str, ...]
+    units: Units
+    promo: Flags | None = None
+
+    def __post_init__(self) -> None:
+        expected = (self.store.size, len(self.weeks))
+        if self.units.shape != expected or (self.promo is not None and self.promo.shape != expected):
+            raise DataError(f"the panel must have one row per pair and one column per week: {expected}.")
+        for array in (self.store_ids, self.sku_ids, self.store, self.sku, self.units, self.promo):
+            if array is not None:
+                array.setflags(write=False)
+
+    @property
+    def n_pairs(self) -> int:
+        return self.store.size
+
+    @property
+    def n_weeks(self) -> int:
+        return len(self.weeks)
+
+    @cached_property
+    def observed(self) -> Flags:
+        """Where there is a number."""
+        seen = ~np.isnan(self.units)
+        seen.setflags(write=False)
+        return seen
+
+    def index(self, week: str) -> int:
+        """The column of ``week``."""
+        if week not in self.weeks:
+            raise UsageError(
+                f"week {week} is not in the sales, which run from {self.weeks[0]} to {self.weeks[-1]}.",
+                "choose from them.",
+            )
+        return self.weeks.index(week)
+
+    def until(self, t: int) -> Panel:
+        """What was known at the end of week ``t``: a copy that holds no later column."""
+        if not 0 <= t < self.n_weeks:
+            raise UsageError(f"week number {t} is not one of the {self.n_weeks} weeks.")
+        return Panel(
+            self.store_ids,
+            self.sku_ids,
+            self.store,
+            self.sku,
+            self.weeks[: t + 1],
+            self.units[:, : t + 1].copy(),
+            None if self.promo is None else self.promo[:, : t + 1].copy(),
+        )
+
+    def take(self, pairs: Flags) -> Panel:
+        """The same weeks with only some pairs."""
+        return Panel(
+            self.store_ids,
+            self.sku_ids,
+            self.store[pairs],
+            self.sku[pairs],
+            self.weeks,
+            self.units[pairs],
+            None if self.promo is None else self.promo[pairs],
+        )
+
+    def rows_of(self, store_ids: Iterable[object], sku_ids: Iterable[object]) -> npt.NDArray[np.int64]:
+        """The row of each pair named by text ids; -1 for one that is not there."""
+        store = pd.Index(self.store_ids).get_indexer(pd.Index(np.array(list(store_ids), dtype=np.str_)))
+        sku = pd.Index(self.sku_ids).get_indexer(pd.Index(np.array(list(sku_ids), dtype=np.str_)))
+        m = self.sku_ids.size
+        keys = self.store.astype(np.int64) * m + self.sku
+        wanted = np.where((store >= 0) & (sku >= 0), store.astype(np.int64) * m + sku, -1)
+        position = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return np.where(keys[position] == wanted, position, -1)
+
+    def sales(self, t: int) -> SalesMatrix:
+        """Week ``t`` as the detector takes it. Entries are ``flatnonzero(observed[:, t])``, in that order.
+
+        Stores and SKUs that nobody observed in the week are left out.
+        """
+        at = self.observed[:, t]
+        if not at.any():
+            raise DataError(f"no pair was observed in week {self.weeks[t]}.")
+        stores, i = np.unique(self.store[at], return_inverse=True)
+        skus, j = np.unique(self.sku[at], return_inverse=True)
+        return SalesMatrix.from_coo(
+            i,
+            j,
+            self.units[at, t].astype(np.int64),
+            (stores.size, skus.size),
+            store_ids=self.store_ids[stores],
+            sku_ids=self.sku_ids[skus],
+            week=self.weeks[t],
+        )
+
+
+def panel_from_codes(
+    store: NDArray[np.str_],
+    sku: NDArray[np.str_],
+    week: npt.NDArray[np.int64],
+    units: npt.NDArray[np.float64],
+    weeks: tuple[str, ...],
+    promo: Flags | None = None,
+) -> Panel:
+    """From one row per observed pair and week; ``week`` counts columns of ``weeks``. Refuses duplicates."""
+    store_ids, i = np.unique(store, return_inverse=True)
+    sku_ids, j = np.unique(sku, return_inverse=True)
+    m = max(sku_ids.size, 1)
+    pairs, row = np.unique(i.astype(np.int64) * m + j, return_inverse=True)
+    cell = row * len(weeks) + week
+    repeated = cell.size - np.unique(cell).size
+    if repeated:
+        order = np.sort(cell)
+        twice = np.unique(order[1:][order[1:] == order[:-1]])
+        named = (f"{store_ids[pairs[c // len(weeks)] // m]}/{sku_ids[pairs[c // len(weeks)] % m]} in "
+                 f"{weeks[c % len(weeks)]}" for c in twice)  # fmt: skip
+        raise DataError(
+            f"{repeated} rows repeat a pair in one week: {name_some(named, twice.size)}.",
+            "sum them to one row per store, SKU and week.",
+        )
+    table = np.full(pairs.size * len(weeks), np.nan, dtype=np.float32)
+    table[cell] = units
+    promoted = None
+    if promo is not None:
+        flat = np.zeros(table.size, dtype=np.bool_)
+        flat[cell] = promo
+        promoted = flat.reshape(pairs.size, len(weeks))
+    return Panel(
+        store_ids,
+        sku_ids,
+        (pairs // m).astype(np.int32),
+        (pairs % m).astype(np.int32),
+        weeks,
+        table.reshape(pairs.size, len(weeks)),
+        promoted,
+    )
+
+
+def fill_ranged_zeros(panel: Panel, trailing: int = 5) -> Panel:
+    """Zeros for pairs that are still carried: sold in one of the ``trailing`` weeks before, no row now.
+
+    Past only: whether a cell becomes a zero depends on earlier weeks of the pair alone, and on whether its
+    store reported anything in the week; where it did not, the cell stays unobserved.
+    """
+    if trailing < 1:
+        raise UsageError(f"trailing is {trailing}; it must be 1 week or more.")
+    units = panel.units.copy()
+    sold = panel.units > 0
+    n_stores = panel.store_ids.size
+    for t in range(1, panel.n_weeks):
+        reported = np.zeros(n_stores, dtype=np.bool_)
+        reported[panel.store[panel.observed[:, t]]] = True
+        carried = sold[:, max(0, t - trailing) : t].any(axis=1)
+        units[carried & reported[panel.store] & ~panel.observed[:, t], t] = 0.0
+    return Panel(panel.store_ids, panel.sku_ids, panel.store, panel.sku, panel.weeks, units, panel.promo)
+
+
+def panel_from_frame(frame: pd.DataFrame) -> Panel:
+    """From a long table: ``store_id``, ``sku_id``, ``week``, ``units``, optionally ``promo``.
+
+    Every row is an observed pair, zeros included.
+    """
+    codes, values = pd.factorize(frame["week"])
+    index = np.array([Week.parse(value).index for value in values], dtype=np.int64)
+    if index.size == 0:
+        raise DataError("the history has no rows.", "pass at least the week to score.")
+    first = int(index.min())
+    weeks = tuple(str(Week.at(k)) for k in range(first, int(index.max()) + 1))
+    return panel_from_codes(
+        frame["store_id"].to_numpy(dtype=np.str_),
+        frame["sku_id"].to_numpy(dtype=np.str_),
+        index[codes] - first,
+        frame["units"].to_numpy(dtype=np.float64),
+        weeks,
+        frame["promo"].to_numpy(dtype=np.bool_) if "promo" in frame else None,
+    )

@@ -1,0 +1,101 @@
+"""What counts as an anomaly when we look back: the label of each pair in a week, from the weeks around it.
+
+``text``  the rule of section 4.2: S = mean units of the 5 weeks before and the 5 after, the week itself left
+          out; an anomaly iff X <= S/2.
+``code``  the authors' notebook: 4 weeks each side with the week itself counted twice.
+``pair``  as ``text`` after taking out what moved the SKU in the whole chain that week: with
+          R_j = sum_i X_ij / sum_i S_ij over the labelled pairs, an anomaly iff X_ij <= R_j S_ij / 2.
+
+A pair has a label only if it was observed in the week, in enough weeks on both sides, has sold before, and
+S > 0: a pair that sold nothing around the week has no level to fall from. Labels of week W exist only where
+the table holds its whole window: not in the first weeks, and not before the last week of the window is in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ew_pipeline.data.panel import Panel
+from ew_pipeline.errors import UsageError
+
+LabelRule = Literal["text", "pair", "code"]
+RULES: tuple[str, ...] = get_args(LabelRule)
+WINDOW = {"text": 5, "pair": 5, "code": 4}
+MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
+DROP = 0.5
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of one week, over all pairs of the panel.
+
+    Attributes
+    ----------
+    known : which pairs have a label.
+    anomaly : True where the pair is an anomaly; False where it is not or has no label.
+    """
+
+    known: BoolArray
+    anomaly: BoolArray
+
+    def __post_init__(self) -> None:
+        self.known.setflags(write=False)
+        self.anomaly.setflags(write=False)
+
+    @property
+    def rate(self) -> float:
+        """Share of anomalies among the labelled pairs; NaN when there is none."""
+        return float(self.anomaly.sum() / self.known.sum()) if self.known.any() else float("nan")
+
+
+def maturity(rule: str) -> int:
+    """How many weeks after W must be in before W has labels."""
+    if rule not in WINDOW:
+        raise UsageError(f"there is no label rule {rule!r}.", f"choose one of {', '.join(RULES)}.")
+    return WINDOW[rule]
+
+
+def surrounding_mean(panel: Panel, t: int, rule: str, minimum: int = MINIMUM_WEEKS) -> FloatArray:
+    """S of every pair; NaN where either side has fewer than ``minimum`` observed weeks."""
+    width = maturity(rule)
+    if minimum < 1 or minimum > width:
+        raise UsageError(f"minimum is {minimum}; it must be from 1 to {width} weeks.")
+    if t < width or t + width >= panel.n_weeks:
+        return np.full(panel.n_pairs, np.nan)
+    before = panel.units[:, t - width : t].astype(np.float64)
+    after = panel.units[:, t + 1 : t + width + 1].astype(np.float64)
+    n_before, n_after = (~np.isnan(before)).sum(axis=1), (~np.isnan(after)).sum(axis=1)
+    total, count = np.nansum(before, axis=1) + np.nansum(after, axis=1), n_before + n_after
+    if rule == "code":
+        total, count = total + 2.0 * np.nan_to_num(panel.units[:, t].astype(np.float64)), count + 2
+    mean = total / np.maximum(count, 1)
+    mean[(n_before < minimum) | (n_after < minimum)] = np.nan
+    return np.asarray(mean)
+
+
+def label_week(panel: Panel, t: int, rule: str = "text", minimum: int = MINIMUM_WEEKS) -> Labels:
+    """The labels of week ``t``; none are known when its window is not complete."""
+    S = surrounding_mean(panel, t, rule, minimum)
+    X = panel.units[:, t].astype(np.float64)
+    sold_before = np.nansum(panel.units[:, :t], axis=1) > 0
+    known = panel.observed[:, t] & sold_before & (np.nan_to_num(S) > 0)
+    threshold = np.full(panel.n_pairs, np.nan)
+    threshold[known] = DROP * S[known]
+    if rule == "pair":
+        m = panel.sku_ids.size
+        sold = np.bincount(panel.sku[known], X[known], minlength=m)
+        due = np.bincount(panel.sku[known], S[known], minlength=m)
+        moved = np.divide(sold, due, out=np.ones(m), where=due > 0)
+        # Where the SKU sold nothing in the whole chain, the chain dropped and no pair can be told apart.
+        known = known & (moved[panel.sku] > 0)
+        threshold = threshold * moved[panel.sku]
+    anomaly = np.zeros(panel.n_pairs, dtype=np.bool_)
+    anomaly[known] = X[known] <= threshold[known]
+    return Labels(known, anomaly)

@@ -1,0 +1,140 @@
+"""What a policy may look at when it scores a week: everything up to the end of it, and nothing later.
+
+A ``PastView`` holds a panel cut at its week and the labels that had matured by then. What is expensive (the
+evidence of a past week, its labels) depends on earlier data alone, so views of later weeks share it through
+a cache without learning anything they should not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ew_pipeline.data.panel import Panel
+from ew_pipeline.evaluate.evidence import CrossSection, Evidence, gather, gather_cross_section
+from ew_pipeline.evaluate.labels import Labels, label_week, maturity
+
+BoolArray = npt.NDArray[np.bool_]
+T = TypeVar("T")
+
+
+class LabelSource(Protocol):
+    """Where labels come from, and when they are known."""
+
+    @property
+    def rule(self) -> str:
+        """text, pair, code or truth."""
+
+    def of(self, panel: Panel, t: int) -> Labels:
+        """The labels of week ``t``, looking back from the end of the panel."""
+
+    def known_at(self, t: int) -> range:
+        """The weeks whose labels are known when week ``t`` is scored."""
+
+    def until(self, t: int) -> LabelSource:
+        """The same source as it stood at the end of week ``t``."""
+
+
+@dataclass(frozen=True)
+class RuleLabels:
+    """Labels by a rule on the sales around the week; known once its window lies before the current week."""
+
+    rule: str
+    minimum: int = 3
+
+    def of(self, panel: Panel, t: int) -> Labels:
+        return label_week(panel, t, self.rule, self.minimum)
+
+    def known_at(self, t: int) -> range:
+        width = maturity(self.rule)
+        return range(width, max(width, t - width))
+
+    def until(self, t: int) -> RuleLabels:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class TruthLabels:
+    """Labels from outside, such as store checks: pairs x weeks; those of earlier weeks are known."""
+
+    known: BoolArray
+    anomaly: BoolArray
+    rule: str = "truth"
+
+    def of(self, panel: Panel, t: int) -> Labels:
+        known = self.known[:, t] & panel.observed[:, t]
+        return Labels(known, self.anomaly[:, t] & known)
+
+    def known_at(self, t: int) -> range:
+        return range(t)
+
+    def until(self, t: int) -> TruthLabels:
+        return TruthLabels(self.known[:, :t].copy(), self.anomaly[:, :t].copy())
+
+
+@dataclass(eq=False)
+class Memory:
+    """What was worked out for past weeks, by what it is and the week."""
+
+    _found: dict[tuple[str, int], object] = field(default_factory=dict)
+
+    def get(self, what: str, week: int, kind: type[T]) -> T | None:
+        value = self._found.get((what, week))
+        return value if isinstance(value, kind) else None
+
+    def keep(self, what: str, week: int, value: T) -> T:
+        self._found[(what, week)] = value
+        return value
+
+    def forget_before(self, week: int) -> None:
+        """Drop what lies too far back to be asked for again."""
+        self._found = {key: value for key, value in self._found.items() if key[1] >= week}
+
+
+class PastView:
+    """Week ``t`` as it stood: ``panel`` ends with it; labels are those that had matured."""
+
+    def __init__(self, panel: Panel, t: int, labels: LabelSource, memory: Memory | None = None) -> None:
+        self.panel = panel.until(t)
+        self.t = t
+        self.rule = labels.rule
+        self.memory = memory if memory is not None else Memory()
+        self._labels = labels.until(t)
+
+    @property
+    def week(self) -> str:
+        return self.panel.weeks[-1]
+
+    @property
+    def pairs(self) -> npt.NDArray[np.int64]:
+        """Rows of the panel to be scored: the pairs observed this week."""
+        return np.flatnonzero(self.panel.observed[:, self.t])
+
+    def evidence(self, week: int | None = None) -> Evidence:
+        """The evidence of this week, or of an earlier one as it stood then."""
+        at = self.t if week is None else week
+        found = self.memory.get("evidence", at, Evidence)
+        return found or self.memory.keep("evidence", at, gather(self.panel.until(at)))
+
+    def cross_section(self, week: int | None = None) -> CrossSection:
+        """The same without a past."""
+        at = self.t if week is None else week
+        found = self.memory.get("cross-section", at, CrossSection)
+        return found or self.memory.keep("cross-section", at, gather_cross_section(self.panel.until(at)))
+
+    def mature(self, most: int) -> Mapping[int, Labels]:
+        """Labels of the last ``most`` past weeks that have any, ascending in time."""
+        found: dict[int, Labels] = {}
+        for week in reversed(self._labels.known_at(self.t)):
+            if len(found) == most:
+                break
+            labels = self.memory.get("labels", week, Labels)
+            if labels is None:
+                labels = self.memory.keep("labels", week, self._labels.of(self.panel, week))
+            if labels.known.any():
+                found[week] = labels
+        return dict(sorted(found.items()))

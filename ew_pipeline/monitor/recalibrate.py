@@ -1,0 +1,84 @@
+"""The calibrated probability of a week's pairs, for the weekly run: probability and record out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ew_pipeline.data.panel import Panel, panel_from_frame
+from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.errors import DataError, name_some
+from ew_pipeline.evaluate.policies import Calibrated
+from ew_pipeline.evaluate.registry import CALIBRATED
+from ew_pipeline.evaluate.view import LabelSource, Memory, PastView, RuleLabels
+from ew_pipeline.monitor.calibration import Calibration
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibrated:
+    """What to price this week.
+
+    Attributes
+    ----------
+    probability : P(anomaly), one per entry of the week's ``SalesMatrix``, in its order.
+    calibration : what was learnt, from which weeks, and whether it is used or why not.
+    """
+
+    probability: FloatArray
+    calibration: Calibration
+
+
+def recalibrate(
+    history: pd.DataFrame | Panel,
+    sales: SalesMatrix,
+    labels: LabelSource | None = None,
+    memory: Memory | None = None,
+) -> Recalibrated:
+    """Score the pairs of ``sales`` with what its past and the labels matured by then have taught.
+
+    Parameters
+    ----------
+    history : long sales (``store_id``, ``sku_id``, ``week``, ``units``; ``promo`` if known) or a panel, with
+        the week itself and at least a few before it; rows of later weeks are never looked at.
+    sales : the week to score, as the detector took it.
+    labels : where labels come from; ``RuleLabels("pair")``, the drop that is the pair's own, by default.
+        Outcomes of store checks: ``TruthLabels``.
+    memory : keep one between calls in a process, and past weeks are not fitted again.
+    """
+    panel = history if isinstance(history, Panel) else panel_from_frame(history)
+    if sales.week is None:
+        raise DataError(
+            "the week's sales carry no week.", "build them with SalesMatrix.from_long(frame, week)."
+        )
+    view = PastView(panel, panel.index(sales.week), labels or RuleLabels("pair"), memory)
+    score = Calibrated(CALIBRATED).score(view)
+    assert score.calibration is not None  # a policy that learns always says what
+    return Recalibrated(_in_order_of(sales, view, score.probability), score.calibration)
+
+
+def _in_order_of(sales: SalesMatrix, view: PastView, probability: FloatArray) -> FloatArray:
+    panel, pairs = view.panel, view.pairs
+    m = panel.sku_ids.size
+    keys = panel.store[pairs].astype(np.int64) * m + panel.sku[pairs]
+    store = _positions(panel.store_ids, sales.store_ids)[sales.rows]
+    sku = _positions(panel.sku_ids, sales.sku_ids)[sales.cols]
+    wanted = np.where((store >= 0) & (sku >= 0), store * m + sku, -1)
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    missing = np.flatnonzero(keys[at] != wanted)
+    if missing.size:
+        named = (f"{sales.store_ids[sales.rows[e]]}/{sales.sku_ids[sales.cols[e]]}" for e in missing)
+        raise DataError(
+            f"{missing.size} pairs of {sales.week} are not in the history: {name_some(named, missing.size)}.",
+            "pass a history that holds the week itself, with the same zeros.",
+        )
+    return probability[at]
+
+
+def _positions(ids: npt.NDArray[np.str_], wanted: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
+    at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
+    return np.where(ids[at] == wanted, at, -1)
