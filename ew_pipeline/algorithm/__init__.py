@@ -11,6 +11,7 @@ Step  In the paper                                    File                      
 1+2   Gamma-Poisson factorisation, cavity (ours)      variational.py              fit_variational
 2     theta on the cavity predictive (ours)           cavity_theta.py             fit_theta
 1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
+–     anomaly rates by store and by SKU (ours)        axis_rates.py               find_axes, update_axis
 –     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
 2     moment matching, Eq. (optimize-F)               moments.py                  match_moments
 2     maximum likelihood ("Aside" of section 3.3)     likelihood.py               maximum_likelihood

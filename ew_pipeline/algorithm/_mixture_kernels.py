@@ -12,9 +12,11 @@ import math
 import numpy as np
 
 from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float
 
 LOG_ZERO = -700.0  # exp of it is the smallest normal double; stands for "impossible"
+SURELY_HEALTHY = 1.0 - 1e-5
 LARGE_SIZE = 1e9  # a negative binomial of this size is Poisson to double precision for our counts
 
 
@@ -76,16 +78,65 @@ def gamma_exposure_terms(
 
 
 @njit
+def uniform_exposure_terms(
+    counts: Float, log_factorial: Float, means: Float, alpha: float, log_pmf: Float, slope: Float
+) -> None:
+    """log P(x) for E ~ U(0, 2 alpha) and its derivative in alpha.
+
+    With b = 2 alpha mu and p = P(x + 1, b) / b: d log p / d log b = Poisson(x; b) / p - 1.
+    """
+    for e in range(counts.size):
+        x = counts[e]
+        b = 2.0 * alpha * means[e]
+        log_q = x * math.log(b) - b - log_factorial[e]
+        log_pmf[e] = log_uniform(x, b, log_q)
+        slope[e] = (math.exp(log_q - log_pmf[e]) - 1.0) / alpha
+
+
+@njit
+def uniform_exposure_weights(
+    counts: Float,
+    log_factorial: Float,
+    means: Float,
+    healthy: Float,
+    alpha: float,
+    inverse_size: float,
+    level: Float,
+    out: Float,
+) -> None:
+    """Expected exposure times level for E ~ U(0, 2 alpha); see gamma_exposure_weights.
+
+    tau1 = (x + 1) p(x + 1) / (mu p(x)) (Robbins 1956) with p(x + 1) = p(x) - Poisson(x; b) / (x + 1).
+    A pair surely healthy does not need it, and the sum behind p is not cheap.
+    """
+    for e in range(counts.size):
+        x = counts[e]
+        mu = means[e]
+        tau0 = (x * inverse_size + 1.0) / (1.0 + mu * inverse_size)
+        tau1 = 0.0
+        if healthy[e] < SURELY_HEALTHY:
+            b = 2.0 * alpha * mu
+            log_q = x * math.log(b) - b - log_factorial[e]
+            tau1 = max(x + 1.0 - math.exp(log_q - log_uniform(x, b, log_q)), 0.0) / mu
+        out[e] = (healthy[e] * tau0 + (1.0 - healthy[e]) * tau1) * level[e]
+
+
+@njit
 def mixture_scores(
     log_healthy: Float,
     slope_healthy: Float,
     log_anomalous: Float,
     slope_anomalous: Float,
     weight: Float,
+    clear: Float,
     rate: float,
 ) -> tuple[float, Float, Float]:
     """Log-likelihood of the mixture, its gradient in (alpha, p_A, log size) and the sum of outer
-    products of the per-entry scores (the empirical information)."""
+    products of the per-entry scores (the empirical information).
+
+    An entry is healthy with probability (1 - p_A) clear; ``clear`` is 1 unless its store or SKU has a rate
+    of its own (axis_rates.py).
+    """
     total = 0.0
     gradient = np.zeros(3)
     outer = np.zeros((3, 3))
@@ -95,11 +146,12 @@ def mixture_scores(
             continue
         difference = log_anomalous[e] - log_healthy[e]
         ratio = math.exp(min(difference, 600.0))
-        mix = (1.0 - rate) + rate * ratio
+        healthy = (1.0 - rate) * clear[e]
+        mix = healthy + (1.0 - healthy) * ratio
         total += log_healthy[e] + math.log(mix)
-        anomalous = rate * ratio / mix
+        anomalous = (1.0 - healthy) * ratio / mix
         score[0] = anomalous * slope_anomalous[e]
-        score[1] = (ratio - 1.0) / mix
+        score[1] = clear[e] * (ratio - 1.0) / mix
         score[2] = (1.0 - anomalous) * slope_healthy[e]
         for a in range(3):
             gradient[a] += score[a]
@@ -112,13 +164,14 @@ def mixture_scores(
 
 
 @njit
-def healthy_share(log_healthy: Float, log_anomalous: Float, rate: float, out: Float) -> float:
+def healthy_share(log_healthy: Float, log_anomalous: Float, clear: Float, rate: float, out: Float) -> float:
     """f = P(healthy | x) per entry into ``out``; returns the mixture log-likelihood."""
     total = 0.0
     for e in range(log_healthy.size):
         difference = min(log_anomalous[e] - log_healthy[e], 600.0)
-        mix = (1.0 - rate) + rate * math.exp(difference)
-        out[e] = (1.0 - rate) / mix
+        healthy = (1.0 - rate) * clear[e]
+        mix = healthy + (1.0 - healthy) * math.exp(difference)
+        out[e] = healthy / mix
         total += log_healthy[e] + math.log(mix)
     return total
 

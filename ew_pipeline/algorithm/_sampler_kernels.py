@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 
-from ew_pipeline.algorithm._gradient_kernels import GAMMA, ZERO
+from ew_pipeline.algorithm._gradient_kernels import CURVE_STEP, GAMMA, UNIFORM, ZERO
 from ew_pipeline.algorithm._numba import njit
 from ew_pipeline.algorithm._variational_kernels import digamma
+from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
@@ -78,9 +79,32 @@ def tables(
             anomalous[k] = math.lgamma(x + s) - math.lgamma(s) - x * math.log(s) + x * math.log(alpha)
         elif family == ZERO:
             anomalous[k] = 0.0 if x == 0.0 else -1e4
+        elif family == UNIFORM:
+            anomalous[k] = x * math.log(2.0 * alpha)
         else:
             anomalous[k] = x * math.log(alpha)
         log_odds[k] = anomalous[k] - healthy[k] + prior
+
+
+@njit
+def uniform_curve(x: float, b: float) -> float:
+    """log P(x) + log x! - x log b for E ~ U(0, 2 alpha), b = 2 alpha mu."""
+    shift = math.lgamma(x + 1.0) - x * math.log(b)
+    return log_uniform(x, b, -b - shift) + shift
+
+
+@njit
+def uniform_curves(kinds: Float, start: float, out: Float32) -> None:
+    """uniform_curve of each distinct count at log b = start + node CURVE_STEP, with its slope per node.
+
+    It does not depend on theta, so that one table serves a whole chain's gradients.
+    """
+    for k in range(kinds.size):
+        for node in range(out.shape[1]):
+            b = math.exp(start + node * CURVE_STEP)
+            value = uniform_curve(kinds[k], b)
+            out[k, node, 0] = value
+            out[k, node, 1] = (math.exp(-b - value) - 1.0 - kinds[k]) * CURVE_STEP
 
 
 @njit
@@ -93,6 +117,8 @@ def densities(
     log_factorial: Float,
     left: Float,
     right: Float,
+    spared_left: Float,
+    spared_right: Float,
     healthy: Float,
     anomalous: Float,
     s0: float,
@@ -106,8 +132,6 @@ def densities(
 ) -> float:
     """Exact log p(x | mu, theta) per entry with mu and f; returns the sum."""
     rank = left.shape[1]
-    prior = math.log(rate / (1.0 - rate))
-    log_normal = math.log(1.0 - rate)
     total = 0.0
     for i in range(left.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
@@ -116,19 +140,113 @@ def densities(
                 mu += left[i, k] * right[cols[p], k]
             mu = mu * level[p] + 1e-300
             q = kind[p]
-            x = kinds[q]
-            log_healthy = healthy[q] - (x + s0) * math.log1p(mu / s0)
-            if family == GAMMA:
-                log_anomalous = anomalous[q] - (x + s) * math.log1p(alpha * mu / s)
-            else:
-                log_anomalous = anomalous[q] - alpha * mu
-            odds = math.exp(min(log_anomalous - log_healthy + prior, 600.0))
-            density = log_healthy + log_normal + math.log1p(odds) + x * math.log(mu) - log_factorial[p]
+            normal = (1.0 - rate) * spared_left[i] * spared_right[cols[p]]
+            density, share = entry_density(
+                kinds[q], mu, healthy[q], anomalous[q], normal, s0, alpha, s, family
+            )
+            density -= log_factorial[p]
             out_means[p] = mu
-            out_healthy[p] = 1.0 / (1.0 + odds)
+            out_healthy[p] = share
             out_density[p] = density
             total += density
     return total
+
+
+@njit
+def entry_density(
+    x: float,
+    mu: float,
+    healthy: float,
+    anomalous: float,
+    normal: float,
+    s0: float,
+    alpha: float,
+    s: float,
+    family: int,
+) -> tuple[float, float]:
+    """log p(x | mu, theta) + log x! and f of one entry that is healthy with probability ``normal``."""
+    log_healthy = healthy - (x + s0) * math.log1p(mu / s0)
+    if family == GAMMA:
+        log_anomalous = anomalous - (x + s) * math.log1p(alpha * mu / s)
+    elif family == UNIFORM:
+        log_anomalous = anomalous + uniform_curve(x, 2.0 * alpha * mu)
+    else:
+        log_anomalous = anomalous - alpha * mu
+    odds = math.exp(min(log_anomalous - log_healthy, 600.0)) * (1.0 - normal) / normal
+    return log_healthy + math.log(normal * (1.0 + odds)) + x * math.log(mu), 1.0 / (1.0 + odds)
+
+
+@njit
+def move_lines(
+    indptr: Int64,
+    others: Int32,
+    entry: Int64,
+    kind: Int32,
+    kinds: Float,
+    log_factorial: Float,
+    healthy: Float,
+    anomalous: Float,
+    s0: float,
+    alpha: float,
+    rate: float,
+    s: float,
+    family: int,
+    extra_rates: Float,
+    log_weights: Float,
+    proposed: Int64,
+    log_uniform: Float,
+    prior_shape: float,
+    prior_rate: float,
+    spared_other: Float,
+    spared: Float,
+    at: Int64,
+    logs: Float,
+    means: Float,
+    out_healthy: Float,
+    density: Float,
+) -> None:
+    """Metropolis step on the extra anomaly rate of each store (or SKU), its demand moving along.
+
+    ``at`` and ``proposed`` are indices into ``extra_rates``. The line's factors are scaled by e_old / e_new,
+    so that its average sales stay (axis_rates.py); a shift of the logs has Jacobian one. ``means``,
+    ``out_healthy`` and ``density`` of the line's entries follow.
+    """
+    rank = logs.shape[1]
+    longest = 0
+    for i in range(indptr.size - 1):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    new_density, new_healthy = np.empty(longest), np.empty(longest)
+    for i in range(indptr.size - 1):
+        if proposed[i] == at[i]:
+            continue
+        spare = 1.0 - extra_rates[proposed[i]]
+        e_old = 1.0 - (1.0 - (1.0 - rate) * spared[i]) * (1.0 - alpha)
+        e_new = 1.0 - (1.0 - (1.0 - rate) * spare) * (1.0 - alpha)
+        by = e_old / e_new
+        change = log_weights[proposed[i]] - log_weights[at[i]]
+        for k in range(rank):
+            change += prior_shape * math.log(by) - prior_rate * math.exp(logs[i, k]) * (by - 1.0)
+        first = indptr[i]
+        for p in range(first, indptr[i + 1]):
+            e = entry[p]
+            q = kind[e]
+            normal = (1.0 - rate) * spare * spared_other[others[p]]
+            value, share = entry_density(
+                kinds[q], means[e] * by, healthy[q], anomalous[q], normal, s0, alpha, s, family
+            )
+            new_density[p - first] = value - log_factorial[e]
+            new_healthy[p - first] = share
+            change += new_density[p - first] - density[e]
+        if log_uniform[i] < change:
+            at[i] = proposed[i]
+            spared[i] = spare
+            for k in range(rank):
+                logs[i, k] += math.log(by)
+            for p in range(first, indptr[i + 1]):
+                e = entry[p]
+                means[e] *= by
+                density[e] = new_density[p - first]
+                out_healthy[e] = new_healthy[p - first]
 
 
 @njit
@@ -180,21 +298,22 @@ def kick(
     prior_shape: float,
     prior_rate: float,
     step: float,
-) -> float:
-    """Momentum update p += step C' d/d(log factors); returns the sum of that gradient."""
+    totals: Float,
+) -> None:
+    """Momentum update p += step C' d/d(log factors); that gradient summed by line into ``totals``."""
     n, rank = factors.shape
     slope = np.empty(rank)
-    total = 0.0
     for i in range(n):
+        total = 0.0
         for k in range(rank):
             slope[k] = factors[i, k] * (pull[i, k] - prior_rate) + prior_shape
             total += slope[k]
+        totals[i] = total
         for k in range(rank):
             z = 0.0
             for q in range(k, rank):
                 z += chol[i, q, k] * slope[q]
             momentum[i, k] += step * z
-    return total
 
 
 @njit
@@ -205,7 +324,7 @@ def drift(
     momentum: Float,
     chol: Float,
     step: float,
-    shift: float,
+    shift: Float,
 ) -> None:
     """Position update log factors += step C p + shift; also refreshes exp and its f32 copy."""
     n, rank = logs.shape
@@ -214,7 +333,7 @@ def drift(
             z = 0.0
             for q in range(k + 1):
                 z += chol[i, k, q] * momentum[i, q]
-            logs[i, k] += step * z + shift
+            logs[i, k] += step * z + shift[i]
             factors[i, k] = math.exp(min(max(logs[i, k], -60.0), 40.0))
             single[i, k] = factors[i, k]
 

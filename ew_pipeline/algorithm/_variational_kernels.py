@@ -95,19 +95,6 @@ def mean_log(shape: Float, rate: Float) -> float:
 
 
 @njit
-def entry_rates(indptr: Int64, cols: Int32, left: Float, right: Float, out: Float) -> None:
-    """M at the observed entries, row-major."""
-    rank = left.shape[1]
-    for i in range(left.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
-            j = cols[p]
-            total = 0.0
-            for k in range(rank):
-                total += left[i, k] * right[j, k]
-            out[p] = max(total, 1e-12)
-
-
-@njit
 def _inverse(matrix: Float, work: Float, out: Float) -> None:
     """Inverse of a small symmetric positive definite matrix by Cholesky, into ``out``."""
     r = matrix.shape[0]

@@ -8,6 +8,7 @@ name           E                   law of X                                    g
 exponential    Exp, mean alpha     geometric with mean alpha M (NB, size 1)    alpha
 thinning       alpha               Poisson(alpha M)                            alpha
 uniform        U(0, 2 alpha)       P(Gamma(x + 1) <= 2 alpha M) / (2 alpha M)  alpha
+uniform_onset  U(0, 1)             the same with alpha = 1/2, not free         1/2
 zero           0                   X = 0                                       0
 =============  ==================  ==========================================  =========
 
@@ -98,7 +99,7 @@ class Thinning:
 class UniformOneSided:
     """X ~ Poisson(E M), E uniform on (0, 2 alpha). E is never above 2 alpha, so unlike the exponential
     family it does not explain high sales, and does not grow to absorb overdispersion.
-    alpha = 1/2 is a failure at a uniform moment of the week."""
+    alpha = 1/2 is a failure at a uniform moment of the week (``UniformOnset``)."""
 
     name: ClassVar[str] = "uniform"
     alpha_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -115,6 +116,15 @@ class UniformOneSided:
     def sample(self, rates: ArrayLike, alpha: float, rng: np.random.Generator) -> Any:
         exposure = rng.uniform(0.0, 2.0 * alpha, size=np.shape(rates))
         return rng.poisson(exposure * np.maximum(rates, 0.0))
+
+
+@dataclass(frozen=True)
+class UniformOnset(UniformOneSided):
+    """X ~ Poisson(E M), E uniform on (0, 1): the record goes wrong at any moment of the week alike. alpha is
+    1/2 and not free, which tells these anomalies apart where a free alpha would be left open."""
+
+    name: ClassVar[str] = "uniform_onset"
+    alpha_bounds: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,9 @@ class Zero:
 
 BUILT_IN: dict[str, AnomalyModel] = {
     model.name: model
-    for model in cast(tuple[AnomalyModel, ...], (ExponentialOnset(), Thinning(), Zero(), UniformOneSided()))
+    for model in cast(
+        tuple[AnomalyModel, ...], (ExponentialOnset(), Thinning(), Zero(), UniformOneSided(), UniformOnset())
+    )
 }
 
 MEMBERS = ("name", "alpha_bounds", "log_pmf", "mean_factor", "sample")
@@ -194,33 +206,37 @@ def _geometric_log_pmf(counts: Float, means: Float, out: Float) -> None:
 
 
 @njit
-def _uniform_log_pmf(counts: Float, ends: Float, out: Float) -> None:
+def log_uniform(x: float, b: float, log_q: float) -> float:
     """log(P(x + 1, b) / b), b = 2 alpha M, P the regularised lower incomplete gamma function.
 
     With q = Poisson(x; b), two sums whose terms only fall, so that nothing under- or overflows:
     b < x + 1:   P / b = q / (x + 1) * (1 + b/(x+2) + b^2/((x+2)(x+3)) + ...)
     otherwise:   P = 1 - q * (1 + x/b + x(x-1)/b^2 + ...), where the subtrahend is at most 1/2
     """
+    term = 1.0
+    total = 1.0
+    if b < x + 1.0:
+        k = x + 2.0
+        while term > SERIES_PRECISION * total:
+            term *= b / k
+            total += term
+            k += 1.0
+        return log_q - math.log1p(x) + math.log(total)
+    k = x
+    while term > SERIES_PRECISION * total:
+        term *= k / b
+        total += term
+        k -= 1.0
+    return math.log1p(-math.exp(log_q) * total) - math.log(b)
+
+
+@njit
+def _uniform_log_pmf(counts: Float, ends: Float, out: Float) -> None:
+    """log_uniform of every entry; b = 0 leaves x = 0 alone."""
     for e in range(counts.size):
         x = counts[e]
         b = ends[e]
         if b <= 0.0:
             out[e] = 0.0 if x == 0.0 else -math.inf
             continue
-        log_q = nb_log_pmf(x, b, math.inf)
-        term = 1.0
-        total = 1.0
-        if b < x + 1.0:
-            k = x + 2.0
-            while term > SERIES_PRECISION * total:
-                term *= b / k
-                total += term
-                k += 1.0
-            out[e] = log_q - math.log1p(x) + math.log(total)
-        else:
-            k = x
-            while term > SERIES_PRECISION * total:
-                term *= k / b
-                total += term
-                k -= 1.0
-            out[e] = math.log1p(-math.exp(log_q) * total) - math.log(b)
+        out[e] = log_uniform(x, b, nb_log_pmf(x, b, math.inf))

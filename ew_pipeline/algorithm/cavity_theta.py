@@ -43,6 +43,7 @@ def fit_theta(
     start: Parameters,
     *,
     seen: Float,
+    clear: Float,
     learn_size: bool,
     iterations: int,
     anomalies: bool = True,
@@ -67,6 +68,7 @@ def fit_theta(
         mixture.healthy_log_pmf(data.counts, data.log_factorial, means, cv2, inverse_size, out)
         return out
 
+    fixed_anomalous = None if family.alpha_free else family.terms(data, means, values[0])
     fixed = None if learn_size else (healthy(values[2]), np.zeros(n))
 
     def evaluate(at: Float) -> tuple[float, Float, Float, Float, Float]:
@@ -75,9 +77,9 @@ def fit_theta(
             slope = (healthy(at[2] * math.exp(step_size)) - log_healthy) / (at[2] * step_size)
         else:
             log_healthy, slope = fixed
-        log_anomalous, slope_anomalous = family.terms(data, means, at[0])
+        log_anomalous, slope_anomalous = fixed_anomalous or family.terms(data, means, at[0])
         total, gradient, outer = mixture.mixture_scores(
-            log_healthy, slope, log_anomalous, slope_anomalous, seen, at[1]
+            log_healthy, slope, log_anomalous, slope_anomalous, seen, clear, at[1]
         )
         return total, gradient, outer, log_healthy, log_anomalous
 
@@ -108,10 +110,15 @@ def fit_theta(
     return Parameters(float(values[0]), float(values[1]), float(values[2])), best[3], best[4]
 
 
-def entry_scores(log_healthy: Float, log_anomalous: Float, rate: float) -> Float:
-    """Log predictive of each count under the mixture."""
+def entry_scores(log_healthy: Float, log_anomalous: Float, rate: Float) -> Float:
+    """Log predictive of each count under the mixture; ``rate`` is P(anomaly) of each entry."""
     gap = np.minimum(log_anomalous - log_healthy, 600.0)
     return np.asarray(log_healthy + np.log1p(rate * np.expm1(gap)))
+
+
+def pair_rates(rate: float, clear: Float) -> Float:
+    """P(anomaly) of each entry: 1 - (1 - p_A) clear."""
+    return np.asarray(1.0 - (1.0 - rate) * clear)
 
 
 def update_theta(
@@ -122,6 +129,7 @@ def update_theta(
     theta: Parameters | None,
     negative_binomial: bool,
     seen: Float,
+    clear: Float,
     anomalies: bool,
 ) -> tuple[Float, Float, Parameters]:
     """From two starts the first time, then a few scoring steps from where theta is."""
@@ -148,11 +156,13 @@ def update_theta(
             family,
             start,
             seen=seen,
+            clear=clear,
             learn_size=negative_binomial,
             iterations=iterations,
             anomalies=anomalies,
         )
-        total = float(seen @ entry_scores(log_healthy, log_anomalous, parameters.anomaly_rate))
+        rates = pair_rates(parameters.anomaly_rate, clear)
+        total = float(seen @ entry_scores(log_healthy, log_anomalous, rates))
         results.append((total, log_healthy, log_anomalous, parameters))
     _, log_healthy, log_anomalous, parameters = max(results, key=lambda item: item[0])
     return log_healthy, log_anomalous, parameters
@@ -164,6 +174,7 @@ def information_theta(
     parameters: Parameters,
     cavity_means: Float,
     cavity_cv2: Float,
+    clear: Float,
     *,
     score: float,
     null_gain: float,
@@ -178,7 +189,7 @@ def information_theta(
     )
     log_anomalous, slope = family.terms(data, cavity_means, p.alpha)
     _, _, outer = mixture.mixture_scores(
-        log_healthy, np.zeros(n), log_anomalous, slope, np.ones(n), p.anomaly_rate
+        log_healthy, np.zeros(n), log_anomalous, slope, np.ones(n), clear, p.anomaly_rate
     )
     alpha_bounds = family.alpha_bounds
     values = (p.alpha if family.alpha_free else alpha_bounds[0], p.anomaly_rate)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ew_pipeline.algorithm.anomaly_models import AnomalyModel
-from ew_pipeline.algorithm.families import GammaExposure, exposure_family
+from ew_pipeline.algorithm.families import SampledFamily, exposure_family
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.reference import fit_reference
 from ew_pipeline.algorithm.result import DetectorFit
@@ -32,6 +32,7 @@ SECONDS_PER_PASS_ENTRY = 30e-9  # gradient pass of the sampler; a constant, so t
 SAMPLED_CHAINS = 5.0  # two chains at two or three ranks
 EASY_SECONDS = 10.0
 DIFFICULT_SECONDS = 60.0
+MOST_VARIATIONAL = 500_000  # the path over ranks, noises and families takes minutes there, hours at 1e7
 FEWEST_ENTRIES = 3
 
 
@@ -44,11 +45,13 @@ class EntrywiseDetector:
     Parameters
     ----------
     mode : "auto" takes the sampler ("thorough") where the data are small, or sparse or overdispersed and
-        the budget allows, and the "variational" tier otherwise; "fast" is ALS; "paper" is Algorithm 1
-        and "paper-practical" the variant of the paper's experiments, both without oracle knowledge.
+        the budget allows, the "variational" tier above that, and "fast" (ALS) above half a million pairs;
+        "paper" is Algorithm 1 and "paper-practical" the variant of the paper's experiments, both without
+        oracle knowledge.
     rank : "auto" (by cross-validation) or a number.
     noise : "auto", "poisson" or "negative_binomial".
-    anomaly : "auto", "exponential", "thinning", "zero", "uniform", or your own AnomalyModel.
+    anomaly : "auto", "exponential", "thinning", "zero", "uniform", "uniform_onset", or your own
+        AnomalyModel.
     probability : what is priced: "posterior" (the paper) or "drop", P(level >= sales / drop_fraction).
     max_rank : largest rank tried by "auto".
     cross_check : also score the chosen rank and its neighbours on held-out pairs (``held_out_curve_``).
@@ -106,6 +109,11 @@ class EntrywiseDetector:
         _refuse_hopeless(sales)
         if self.mode in ("fast", "paper", "paper-practical"):
             return fit_reference(plan)
+        if self.mode == "auto" and sales.n_observed > MOST_VARIATIONAL:
+            reason = (
+                f"{sales.n_observed:,} pairs: more than {MOST_VARIATIONAL:,} take the other tiers too long"
+            )
+            return fit_reference(replace(plan, mode="fast", mode_reason=reason))
         fit = self._explore_and_fit(plan)
         if self.anomaly == "auto" and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
             # A rival family chosen on the cavity score but not borne out by the fit soaks up misfit of M.
@@ -141,7 +149,7 @@ class EntrywiseDetector:
         )
 
     def _choose_tier(self, sales: SalesMatrix, found: Exploration, budget: SamplerBudget) -> tuple[bool, str]:
-        sampleable = isinstance(found.family, GammaExposure)
+        sampleable = isinstance(found.family, SampledFamily)
         if self.mode == "variational":
             return False, "as asked"
         if not sampleable:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.families import GammaExposure
+from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler import Chain, SamplerBudget, run_chain
@@ -55,7 +55,7 @@ class EnsembleFit:
 
 def sample_ensemble(
     data: Observations,
-    family: GammaExposure,
+    family: SampledFamily,
     path: RankPath,
     rng: np.random.Generator,
     budget: SamplerBudget,
@@ -123,6 +123,33 @@ def sample_ensemble(
     anomalies_exist = float(expit(gain))
     return replace(
         fit, healthy_probability=1.0 - anomalies_exist * (1.0 - fit.healthy_probability), null_gain=gain
+    )
+
+
+def blend(first: EnsembleFit, second: EnsembleFit, weight: float) -> EnsembleFit:
+    """The average of the fits of two anomaly families, ``weight`` on the second; the rest is the first's."""
+
+    def pooled(name: str) -> Float:
+        pieces = []
+        for fit, share in ((first, 1.0 - weight), (second, weight)):
+            draws = getattr(fit, name)
+            pieces.append(
+                draws[np.linspace(0, draws.size - 1, max(1, round(share * draws.size))).astype(int)]
+            )
+        return np.concatenate(pieces)
+
+    return replace(
+        first,
+        healthy_probability=(1.0 - weight) * first.healthy_probability + weight * second.healthy_probability,
+        means=(1.0 - weight) * first.means + weight * second.means,
+        alpha_draws=pooled("alpha_draws"),
+        rate_draws=pooled("rate_draws"),
+        size_draws=pooled("size_draws"),
+        factors=LowRankFactors(
+            np.hstack([(1.0 - weight) * first.factors.left, weight * second.factors.left]),
+            np.hstack([first.factors.right, second.factors.right]),
+        ),
+        r_hat=max(first.r_hat, second.r_hat),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm.types import Float, Int32, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import FitError, UsageError
 
@@ -66,7 +67,8 @@ class LowRankFactors:
                 f"{sales.shape[0]} x {sales.shape[1]}.",
                 "fit on the sales you want rates for.",
             )
-        rates = _gather(self.left, self.right, sales.indptr, sales.cols)
+        rates = np.empty(sales.n_observed)
+        gather(self.left, self.right, sales.indptr, sales.cols, -np.inf, rates)
         rates.flags.writeable = False
         return rates
 
@@ -89,13 +91,8 @@ class LowRankFactors:
 
 
 @njit
-def _gather(
-    left: NDArray[np.float64],
-    right: NDArray[np.float64],
-    indptr: NDArray[np.int64],
-    cols: NDArray[np.int32],
-) -> NDArray[np.float64]:
-    rates = np.empty(cols.size)
+def gather(left: Float, right: Float, indptr: Int64, cols: Int32, floor: float, out: Float) -> None:
+    """M at the observed entries, row-major, and at least ``floor``, into ``out``."""
     rank = left.shape[1]
     for i in range(left.shape[0]):
         for e in range(indptr[i], indptr[i + 1]):
@@ -103,5 +100,4 @@ def _gather(
             total = 0.0
             for k in range(rank):
                 total += left[i, k] * right[j, k]
-            rates[e] = total
-    return rates
+            out[e] = max(total, floor)

@@ -1,7 +1,7 @@
 """What the factorisation needs of an anomaly family: its likelihood and its expected exposure.
 
-The built-in Gamma families have both in closed form and are compiled. Any other anomaly model (a
-user's own, or the one-sided uniform) goes through ``MixedPoisson``, which needs only its ``log_pmf``.
+The built-in families have both in closed form and are compiled; the sampler knows them too. A user's own
+anomaly model goes through ``MixedPoisson``, which needs only its ``log_pmf``.
 """
 
 from __future__ import annotations
@@ -85,6 +85,48 @@ class GammaExposure:
 
 
 @dataclass(frozen=True)
+class UniformExposure:
+    """E ~ U(0, 2 alpha); alpha may be fixed (1/2: a failure at any moment of the week alike)."""
+
+    name: str
+    alpha_free: bool
+
+    @property
+    def alpha_bounds(self) -> tuple[float, float]:
+        return (SMALLEST_ALPHA, 1.0) if self.alpha_free else (0.5, 0.5)
+
+    def mean_factor(self, alpha: float) -> float:
+        return alpha if self.alpha_free else 0.5
+
+    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
+        log_pmf = np.empty(means.size)
+        slope = np.empty(means.size)
+        mixture.uniform_exposure_terms(
+            data.counts, data.log_factorial, means, self.mean_factor(alpha), log_pmf, slope
+        )
+        return log_pmf, slope
+
+    def weights(
+        self, data: Observations, means: Float, healthy: Float, alpha: float, inverse_size: float
+    ) -> Float:
+        out = np.empty(means.size)
+        mixture.uniform_exposure_weights(
+            data.counts,
+            data.log_factorial,
+            means,
+            healthy,
+            self.mean_factor(alpha),
+            inverse_size,
+            data.level,
+            out,
+        )
+        return out
+
+
+SampledFamily = GammaExposure | UniformExposure
+
+
+@dataclass(frozen=True)
 class MixedPoisson:
     """Any anomaly model, by its ``log_pmf`` alone.
 
@@ -134,10 +176,12 @@ class MixedPoisson:
         return np.asarray((healthy * tau0 + (1.0 - healthy) * tau1) * data.level)
 
 
-_COMPILED = {
+_COMPILED: dict[str, SampledFamily] = {
     "exponential": GammaExposure("exponential", 1.0),
     "thinning": GammaExposure("thinning", THINNING_SHAPE),
     "zero": GammaExposure("zero", 0.0),
+    "uniform": UniformExposure("uniform", alpha_free=True),
+    "uniform_onset": UniformExposure("uniform_onset", alpha_free=False),
 }
 
 

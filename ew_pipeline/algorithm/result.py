@@ -46,6 +46,8 @@ class DetectorFit:
     null_gain_ : nats by which the anomaly mixture beats the model without anomalies, leave-one-out.
     rank_weights_ : the ranks averaged over.
     warnings_ : sentences for the report.
+    store_extra_rate_, sku_extra_rate_ : by store and by SKU, the chance that a pair went wrong along with its
+        whole store or SKU, on top of theta's p_A; None where nothing speaks for such rates.
     probability : which probability is priced, "posterior" or "drop".
     """
 
@@ -74,6 +76,8 @@ class DetectorFit:
     warnings_: tuple[str, ...] = ()
     probability: str = "posterior"
     drop_fraction: float = 0.5
+    store_extra_rate_: Float | None = None
+    sku_extra_rate_: Float | None = None
 
     def __post_init__(self) -> None:
         for name in ("posterior_", "expected_sales_", "expected_cv_", "cavity_sales_", "cavity_cv_"):

@@ -24,8 +24,7 @@ import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
 from ew_pipeline.algorithm._adaptation import THETA_SCALES, StepSize, ThetaSpread
-from ew_pipeline.algorithm._gradient_kernels import ZERO
-from ew_pipeline.algorithm.families import GammaExposure
+from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
 from ew_pipeline.algorithm.types import Float
@@ -78,7 +77,7 @@ class Chain:
 def run_chain(
     data: Observations,
     table: CountTable,
-    family: GammaExposure,
+    family: SampledFamily,
     start: VariationalFit,
     rng: np.random.Generator,
     budget: SamplerBudget,
@@ -92,8 +91,8 @@ def run_chain(
     Without ``anomalies`` p_A stays at (practically) zero: the null model. Unless ``overdispersed``, s0
     stays at its largest value, which is Poisson noise for our counts.
     """
-    state = SamplerState(data, table, family, start)
-    scales = THETA_SCALES * np.array([1.0, float(state.code != ZERO), 1.0])
+    state = SamplerState(data, table, family, start, anomalies=anomalies)
+    scales = THETA_SCALES * np.array([1.0, float(family.alpha_free), 1.0])
     if not anomalies:
         scales *= (1.0, 0.0, 0.0)
         state.t[2] = -kernels.T_LIMIT + 1.0
@@ -121,6 +120,8 @@ def run_chain(
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
         state.resample_prior(rng)
+        if state.axes is not None:
+            likelihood = state.move_axes(current, rng)
         if iteration == budget.warm_up // 2:
             chol = state.metric(current[0], current[1])
         saved = (state.logs[0].copy(), state.logs[1].copy(), state.t.copy())
@@ -186,6 +187,7 @@ def _trajectory(
     step *= 0.8 + 0.4 * rng.random()
     n_steps = max(1, round(leapfrog * (0.7 + 0.6 * rng.random())))
     slope = np.empty(3)
+    totals = [np.empty(len(logs)) for logs in state.logs]
 
     def kinetic() -> float:
         return 0.5 * float((momenta[0] ** 2).sum() + (momenta[1] ** 2).sum() + (theta_momentum**2).sum())
@@ -196,12 +198,12 @@ def _trajectory(
         d_size, d_alpha, d_rate = state.gradients()
         half = step if 0 < k < n_steps else 0.5 * step
         a, b = state.prior_shape, state.prior_rate
-        total = kernels.kick(momenta[0], state.factors[0], state.pull[0], chol[0], a, b, half)
-        kernels.kick(momenta[1], state.factors[1], state.pull[1], chol[1], a, a, half)
+        kernels.kick(momenta[0], state.factors[0], state.pull[0], chol[0], a, b, half, totals[0])
+        kernels.kick(momenta[1], state.factors[1], state.pull[1], chol[1], a, a, half, totals[1])
         # log U = log Utilde - log e(theta), so theta also moves the likelihood through U
-        efficiency = state.efficiency
-        d_alpha -= total * state.rate / efficiency
-        d_rate += total * (1.0 - state.alpha) / efficiency
+        through_alpha, through_rate = state.efficiency_slopes(totals)
+        d_alpha += through_alpha
+        d_rate += through_rate
         kernels.theta_prior(state.t, slope)
         g = 1.0 / (1.0 + math.exp(-state.t[0]))
         slope[0] += d_size * state.s0 * span * g * (1.0 - g)
@@ -213,10 +215,19 @@ def _trajectory(
         state.t += step * scales * theta_momentum
         if np.abs(state.t).max() > kernels.T_LIMIT:
             return likelihood, 0.0
+        before_theta = state.efficiencies()
         state.refresh_theta()
-        shift = math.log(efficiency / state.efficiency)
-        kernels.drift(state.logs[0], state.factors[0], state.single[0], momenta[0], chol[0], step, shift)
-        kernels.drift(state.logs[1], state.factors[1], state.single[1], momenta[1], chol[1], step, 0.0)
+        for side, (old, new) in enumerate(zip(before_theta, state.efficiencies(), strict=True)):
+            shift = np.log(old / new)
+            kernels.drift(
+                state.logs[side],
+                state.factors[side],
+                state.single[side],
+                momenta[side],
+                chol[side],
+                step,
+                shift,
+            )
     value = state.densities(out)
     change = value + state.log_prior(slope) - kinetic() - before
     if not change > -700.0:  # also catches a trajectory that ran off to NaN

@@ -8,12 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
-from ew_pipeline.algorithm.families import GammaExposure
+from ew_pipeline.algorithm._gradient_kernels import (
+    CURVE_STEP,
+    GAMMA,
+    THINNING,
+    UNIFORM,
+    ZERO,
+    gradient_kernel,
+    padded,
+)
+from ew_pipeline.algorithm.axis_rates import EXTRA_RATES, PRIOR_COUNTS
+from ew_pipeline.algorithm.families import GammaExposure, SampledFamily
 from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.types import Float, Int32
+from ew_pipeline.algorithm.types import Float, Float32, Int32
 from ew_pipeline.algorithm.variational import VariationalFit
 
+CURVE_START = -6.0  # log b below which the uniform family's likelihood does not depend on b
 SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
 
 
@@ -35,10 +45,18 @@ class CountTable:
 class SamplerState:
     """Position of a chain with everything derived from it."""
 
-    def __init__(self, data: Observations, table: CountTable, family: GammaExposure, start: VariationalFit):
+    def __init__(
+        self,
+        data: Observations,
+        table: CountTable,
+        family: SampledFamily,
+        start: VariationalFit,
+        *,
+        anomalies: bool = True,
+    ):
         self.data, self.table = data, table
-        self.code = GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
-        self.s = family.s if self.code == GAMMA else 1.0
+        self.code = _code(family)
+        self.s = family.s if isinstance(family, GammaExposure) and self.code == GAMMA else 1.0
         scale = float(start.right.mean())
         self.logs = [
             np.log(np.maximum(start.left * scale, 1e-8)),
@@ -53,12 +71,21 @@ class SamplerState:
         self.prior_shape = float(np.clip(np.mean(start.prior_shapes), 0.3, 12.0))
         self.prior_rate = self.prior_shape / float(self.factors[0].mean())
         self.t = _start_theta(start)
+        if not family.alpha_free:
+            self.t[1] = 0.0  # alpha = 1/2, which is that of the uniform onset; the zero family has none
         size = table.kinds.size
         self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
         self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
         self.gradient = gradient_kernel(width)
+        self.curves = uniform_table(table.kinds) if self.code == UNIFORM else np.zeros((1, 2, 2), np.float32)
         self.counts32 = data.counts.astype(np.float32)
         self.level32 = data.level.astype(np.float32)
+        self.axes = start.axes if anomalies else None
+        self.at = [np.zeros(n, np.int64), np.zeros(m, np.int64)]
+        if self.axes is not None:
+            self.at = [np.argmax(share, axis=1) for share in self.axes.shares]
+        self.spared = [1.0 - EXTRA_RATES[at] for at in self.at]
+        self.spared32 = [spared.astype(np.float32) for spared in self.spared]
         self.longest_row = int(np.diff(data.sales.indptr).max())
         self.refresh()
 
@@ -84,10 +111,80 @@ class SamplerState:
             self.slope,
         )
 
-    @property
-    def efficiency(self) -> float:
-        """e(theta): the share of healthy demand that is sold on average."""
-        return 1.0 - self.rate * (1.0 - self.alpha)
+    def efficiencies(self) -> list[Float]:
+        """e(theta) of each store, and of each SKU relative to one without a rate of its own."""
+        lost = 1.0 - self.alpha
+        common = 1.0 - self.rate * lost
+        if self.axes is None:
+            return [np.full(len(self.logs[0]), common), np.ones(len(self.logs[1]))]
+        stores, skus = (1.0 - (1.0 - (1.0 - self.rate) * spared) * lost for spared in self.spared)
+        return [stores, skus / common]
+
+    def efficiency_slopes(self, totals: list[Float]) -> tuple[float, float]:
+        """Derivatives in alpha and p_A through U = Utilde / e and V = Vtilde / e, given those in log U, log V
+        summed by line."""
+        lost = 1.0 - self.alpha
+        if self.axes is None:
+            total, common = float(totals[0].sum()), 1.0 - self.rate * lost
+            return -total * self.rate / common, total * lost / common
+        d_alpha = d_rate = 0.0
+        for side, (by_line, spared) in enumerate(zip(totals, self.spared, strict=True)):
+            hit = 1.0 - (1.0 - self.rate) * spared
+            e = 1.0 - hit * lost
+            in_alpha, in_rate = hit / e, spared * lost / e
+            if side == 1:
+                common = 1.0 - self.rate * lost
+                in_alpha, in_rate = in_alpha - self.rate / common, in_rate - lost / common
+            d_alpha -= float(by_line @ in_alpha)
+            d_rate += float(by_line @ in_rate)
+        return d_alpha, d_rate
+
+    def move_axes(self, current: list[Float], rng: np.random.Generator) -> float:
+        """Move the extra anomaly rates of stores and SKUs; ``current`` (mu, f, log density) follows.
+
+        Returns the log-likelihood.
+        """
+        if self.axes is None:
+            raise ValueError("the chain has one anomaly rate for all")
+        data, sales = self.data, self.data.sales
+        views = (
+            (sales.indptr, sales.cols, data.row_entry),
+            (data.col_indptr, data.col_rows, data.col_entry),
+        )
+        n_rates = EXTRA_RATES.size
+        for side, view in enumerate(views):
+            if not self.axes.active[side]:
+                continue
+            at = self.at[side]
+            counts = np.bincount(at, minlength=n_rates)
+            weights = rng.standard_gamma(PRIOR_COUNTS + counts)
+            kernels.move_lines(
+                *view,
+                self.table.kind,
+                self.table.kinds,
+                data.log_factorial,
+                self.healthy_table,
+                self.anomalous_table,
+                self.s0,
+                self.alpha,
+                self.rate,
+                self.s,
+                self.code,
+                EXTRA_RATES,
+                np.log(np.maximum(weights, 1e-300)),
+                (at + rng.integers(1, n_rates, at.size)) % n_rates,
+                np.log(rng.random(at.size)),
+                self.prior_shape,
+                self.prior_rate if side == 0 else self.prior_shape,
+                self.spared[1 - side],
+                self.spared[side],
+                at,
+                self.logs[side],
+                *current,
+            )
+            self.spared32[side][:] = self.spared[side]
+        self.refresh()
+        return float(current[2].sum())
 
     def densities(
         self,
@@ -105,6 +202,8 @@ class SamplerState:
             data.log_factorial,
             self.factors[0],
             self.factors[1],
+            self.spared[0],
+            self.spared[1],
             self.healthy_table,
             self.anomalous_table,
             self.s0,
@@ -127,7 +226,7 @@ class SamplerState:
     def gradients(self) -> tuple[float, float, float]:
         """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A."""
         sales = self.data.sales
-        d_size, d_alpha, anomalies = self.gradient(
+        return self.gradient(
             sales.indptr,
             sales.cols,
             self.table.kind,
@@ -135,18 +234,22 @@ class SamplerState:
             self.level32,
             self.single[0],
             self.single[1],
+            self.axes is not None,
+            self.spared32[0],
+            self.spared32[1],
             self.log_odds,
             self.slope,
+            self.curves,
+            CURVE_START,
             self.s0,
             self.alpha,
+            self.rate,
             self.s,
             self.code,
             self.longest_row,
             self.pull[0],
             self.pull[1],
         )
-        d_rate = anomalies / self.rate - (self.counts32.size - anomalies) / (1.0 - self.rate)
-        return d_size, d_alpha, d_rate
 
     def resample_prior(self, rng: np.random.Generator) -> None:
         """Draw b and a given U, V."""
@@ -179,6 +282,20 @@ class SamplerState:
             kernels.metric(*view, weight, means, data.level, own, other, self.prior_shape, out)
             result.append(out)
         return result
+
+
+def _code(family: SampledFamily) -> int:
+    if not isinstance(family, GammaExposure):
+        return UNIFORM
+    return GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
+
+
+def uniform_table(kinds: Float) -> Float32:
+    """Values and slopes of the uniform family's log-likelihood, up to where it is straight in log b."""
+    top = math.log(float(kinds.max()) + 10.0) + 1.5
+    out = np.empty((kinds.size, math.ceil((top - CURVE_START) / CURVE_STEP) + 1, 2), np.float32)
+    kernels.uniform_curves(kinds, CURVE_START, out)
+    return out
 
 
 def _start_theta(start: VariationalFit) -> Float:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
+from ew_pipeline.algorithm.axis_rates import AxisRates
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
@@ -31,6 +33,14 @@ OVERDISPERSED_RANKS = (1, 2, 3, 5, 10, 20)  # noise hides fine differences in ra
 ACCEPT_NATS = 5.0  # a rival noise or family must win by this much; always taking it costs regret
 NEGLIGIBLE_DISPERSION = 0.015  # 1 / s0: variance M + M^2 / 67 differs from Poisson only on fast movers
 CLEAR_ALPHA = 0.55
+CLEAR_NATS = 50.0
+SMALL_ALPHA = 0.1
+ONSET = "uniform_onset"
+ONSET_HANDICAP = 8.0  # nats that the uniform onset starts behind: the score favours many anomalies
+MOST_ONSET = 0.6
+FAMILY_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of a difference between two fits' scores
+SMALLEST_FAMILY_WEIGHT = 0.1
+FAMILY_RANKS, FAMILY_GAP = 2, 30.0  # compare families at the best rank and a close second
 PATH_SWEEPS = 150
 PATH_TOLERANCE = 2e-4
 STOP_AFTER = 2  # non-improving ranks
@@ -48,6 +58,23 @@ class RankPath:
     @property
     def best(self) -> VariationalFit:
         return max(self.fits.values(), key=lambda fit: fit.score)
+
+    @property
+    def only_best(self) -> RankPath:
+        return RankPath({self.best.rank: self.best}, self.negative_binomial)
+
+    def leaders(self, most: int, gap: float) -> list[VariationalFit]:
+        """At most ``most`` fits, the best first, with scores within ``gap`` nats of it."""
+        ranked = sorted(self.fits.values(), key=lambda fit: -fit.score)[:most]
+        return [fit for fit in ranked if fit.score >= ranked[0].score - gap]
+
+    def under(self, data: Observations, family: ExposureFamily) -> RankPath:
+        """The best few fits refitted for another family."""
+        fits = {
+            fit.rank: rival_fit(data, family, fit, negative_binomial=self.negative_binomial)
+            for fit in self.leaders(FAMILY_RANKS, FAMILY_GAP)
+        }
+        return RankPath(fits, self.negative_binomial)
 
     @property
     def curve(self) -> RankCurve:
@@ -73,6 +100,7 @@ def rank_path(
     rng: np.random.Generator,
     *,
     negative_binomial: bool,
+    axes: AxisRates | None = None,
 ) -> RankPath:
     """One variational fit per rank, ascending, until two in a row do not improve the score."""
     fits: dict[int, VariationalFit] = {}
@@ -83,6 +111,7 @@ def rank_path(
             family,
             start_factors(data, rank, rng),
             negative_binomial=negative_binomial,
+            axes=axes,
             max_sweeps=PATH_SWEEPS,
             tolerance=PATH_TOLERANCE,
         )
@@ -103,6 +132,7 @@ def choose_noise(
     rng: np.random.Generator,
     noise: str,
     other_families: tuple[ExposureFamily, ...] = (),
+    axes: AxisRates | None = None,
 ) -> RankPath:
     """The Poisson path, or the negative binomial one where its rival wins.
 
@@ -114,8 +144,8 @@ def choose_noise(
     be beaten as well.
     """
     if noise == "negative_binomial":
-        return rank_path(data, family, ranks, rng, negative_binomial=True)
-    path = rank_path(data, family, ranks, rng, negative_binomial=False)
+        return rank_path(data, family, ranks, rng, negative_binomial=True, axes=axes)
+    path = rank_path(data, family, ranks, rng, negative_binomial=False, axes=axes)
     if noise == "poisson":
         return path
     tried = sorted({r for r in (1, 2) if r in path.fits} | {path.best.rank})
@@ -124,10 +154,13 @@ def choose_noise(
     if rival.parameters.inverse_size <= NEGLIGIBLE_DISPERSION or rival.score <= path.best.score + ACCEPT_NATS:
         return path
     explained = [rival_fit(data, other, path.best, negative_binomial=False).score for other in other_families]
-    if rival.score > max([path.best.score, *explained]) + ACCEPT_NATS:
-        coarse = tuple(r for r in ranks if r in OVERDISPERSED_RANKS) or ranks
-        return rank_path(data, family, coarse, rng, negative_binomial=True)
-    return path
+    needed = max([path.best.score, *explained]) + ACCEPT_NATS
+    if rival.score <= needed:
+        return path
+    coarse = tuple(r for r in ranks if r in OVERDISPERSED_RANKS) or ranks
+    overdispersed = rank_path(data, family, coarse, rng, negative_binomial=True, axes=axes)
+    # a rival that won only by where it started from has won nothing
+    return overdispersed if overdispersed.best.score > needed else path
 
 
 def rival_fit(
@@ -151,30 +184,70 @@ def rival_fit(
         negative_binomial=negative_binomial,
         parameters=start,
         anomalies=anomalies,
+        axes=fit.axes if anomalies else None,
         max_sweeps=PATH_SWEEPS,
         tolerance=PATH_TOLERANCE,
     )
 
 
-def choose_family(
-    data: Observations, families: tuple[ExposureFamily, ...], fit: VariationalFit, negative_binomial: bool
-) -> tuple[ExposureFamily, dict[str, float]]:
-    """The first family unless another one's predictive wins by ACCEPT_NATS; scores by name.
+@dataclass(frozen=True)
+class FamilyChoice:
+    """The family chosen, the leave-one-out scores by name, and a runner-up to be averaged with it."""
 
-    A rival must also say that anomalous pairs lose much of their sales (alpha <= CLEAR_ALPHA): a thinned
-    pair that keeps most of them cannot be told from chance, and there the family soaks up misfit of M.
+    family: ExposureFamily
+    scores: dict[str, float]
+    runner_up: ExposureFamily | None = None
+    runner_up_weight: float = 0.0
+
+
+def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path: RankPath) -> FamilyChoice:
+    """The first family unless another one's predictive wins by ACCEPT_NATS.
+
+    A rival must also say that anomalous pairs lose much of their sales (alpha <= CLEAR_ALPHA), and beat the
+    model without anomalies by CLEAR_NATS: pairs that keep most of their sales cannot be told from chance,
+    and there a family soaks up misfit of M.
+    The exponential and the uniform onset often explain the same data, with anomaly rates far apart, and
+    the score favours the one with more anomalies where M has too many factors. So the uniform onset is
+    never taken alone: it is averaged with the first family, by its gain at whichever leading rank
+    speaks least for it.
     """
-    chosen = families[0]
-    base = rival_fit(data, chosen, fit, negative_binomial=negative_binomial)
-    scores = {chosen.name: base.score}
-    best = base.score + ACCEPT_NATS
+    starts = path.leaders(FAMILY_RANKS, FAMILY_GAP)
+
+    def fits(family: ExposureFamily, most: int) -> list[VariationalFit]:
+        return [
+            rival_fit(data, family, fit, negative_binomial=path.negative_binomial) for fit in starts[:most]
+        ]
+
+    first = families[0]
+    bases = fits(first, FAMILY_RANKS)
+    base = max(bases, key=lambda fit: fit.score)
+    null = rival_fit(data, first, starts[0], negative_binomial=path.negative_binomial, anomalies=False).score
+    chosen, best = first, base.score + ACCEPT_NATS
+    scores = {first.name: base.score}
+    onset_gain = -np.inf
     for family in families[1:]:
-        rival = rival_fit(data, family, fit, negative_binomial=negative_binomial)
+        onset = family.name == ONSET
+        # no sales at all is the limit of small alpha, and far from the uniform onset
+        if not family.alpha_free and onset == (base.parameters.alpha < SMALL_ALPHA):
+            continue
+        if onset and path.negative_binomial:  # noise hides the difference
+            continue
+        rivals = fits(family, FAMILY_RANKS if onset else 1)
+        rival = max(rivals, key=lambda fit: fit.score)
         scores[family.name] = rival.score
+        if onset:
+            onset_gain = min(a.score - b.score for a, b in zip(rivals, bases, strict=True))
         clear = not family.alpha_free or rival.parameters.alpha <= CLEAR_ALPHA
-        if clear and rival.score > best:
+        if clear and rival.score > max(best, null + CLEAR_NATS):
             chosen, best = family, rival.score
-    return chosen, scores
+    if chosen.name not in (first.name, ONSET):
+        return FamilyChoice(chosen, scores)
+    weight = 0.0
+    if scores.get(ONSET, -np.inf) > null + CLEAR_NATS:
+        weight = MOST_ONSET * float(expit((onset_gain - ONSET_HANDICAP) / FAMILY_TEMPERATURE))
+    if weight < SMALLEST_FAMILY_WEIGHT:
+        return FamilyChoice(first, scores)
+    return FamilyChoice(first, scores, next(f for f in families if f.name == ONSET), weight)
 
 
 def held_out_masks(n_observed: int, n_masks: int, rng: np.random.Generator) -> list[Bool]:
@@ -191,6 +264,7 @@ def held_out_scores(
     rng: np.random.Generator,
     *,
     negative_binomial: bool,
+    axes: AxisRates | None = None,
 ) -> RankCurve:
     """Log predictive of held-out entries under variational fits that did not see them, by rank."""
     pieces: dict[int, Float] = {}
@@ -204,6 +278,7 @@ def held_out_scores(
                     start,
                     negative_binomial=negative_binomial,
                     held_out=mask,
+                    axes=axes,
                     max_sweeps=PATH_SWEEPS,
                     tolerance=PATH_TOLERANCE,
                 ).entry_scores[mask]

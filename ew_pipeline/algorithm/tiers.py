@@ -13,10 +13,11 @@ import numpy as np
 from scipy.special import expit
 
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
+from ew_pipeline.algorithm.axis_rates import AxisRates, find_axes
 from ew_pipeline.algorithm.cavity_theta import information_theta
-from ew_pipeline.algorithm.ensemble import EnsembleFit, sample_ensemble
+from ew_pipeline.algorithm.ensemble import EnsembleFit, blend, sample_ensemble
 from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure, exposure_family
+from ew_pipeline.algorithm.families import ExposureFamily, SampledFamily, exposure_family
 from ew_pipeline.algorithm.folds import RankCurve
 from ew_pipeline.algorithm.intervals import theta_from_draws
 from ew_pipeline.algorithm.observations import Observations
@@ -25,6 +26,7 @@ from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import (
     NEGLIGIBLE_DISPERSION,
+    ONSET,
     RankPath,
     choose_family,
     choose_noise,
@@ -44,9 +46,20 @@ from ew_pipeline.algorithm.variational import (
 RESTARTS = 2
 RESTART_GAP = 60.0  # nats below the best at which a restart is a different, worse explanation
 R_HAT_LIMIT = 1.2
+# Nats over the model without anomalies: the score's own error makes a few of them on healthy data.
+NULL_HANDICAP, NULL_TEMPERATURE = 5.0, 5.0
 ALPHA_WIDENING, RATE_WIDENING = 1.25, 1.3
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
-FAMILIES = ("exponential", "thinning", "zero")
+FAMILIES = ("exponential", "thinning", "zero", ONSET)
+
+
+@dataclass(frozen=True, eq=False)
+class Second:
+    """Another family that explains the data about as well, and the weight of its f."""
+
+    family: ExposureFamily
+    path: RankPath
+    weight: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +71,7 @@ class Exploration:
     path: RankPath
     family_scores: dict[str, float]
     null_gain: float
+    second: Second | None = None
 
     @property
     def difficult(self) -> bool:
@@ -71,46 +85,46 @@ def explore(plan: Plan) -> Exploration:
     family = exposure_family("exponential" if plan.anomaly == "auto" else plan.anomaly)
     rivals = tuple(exposure_family(name) for name in FAMILIES) if plan.anomaly == "auto" else ()
     path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise, rivals[1:])
-    scores = {family.name: path.best.score}
+    axes = _find_axes(data, family, path)
+    if axes is not None:
+        path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise, rivals[1:], axes)
+    scores, second, same = {family.name: path.best.score}, None, False
     if rivals:
-        chosen, scores = choose_family(data, rivals, path.best, path.negative_binomial)
-        if chosen.name != family.name:
-            family = chosen
+        choice = choose_family(data, rivals, path)
+        scores, first, same = choice.scores, path, choice.family.name == family.name
+        if not same:
+            family = choice.family
             noise = "negative_binomial" if path.negative_binomial else "poisson"
-            path = choose_noise(data, family, plan.ranks, plan.rng, noise)
-    null = rival_fit(data, family, path.best, negative_binomial=path.negative_binomial, anomalies=False)
-    return Exploration(data, family, path, scores, path.best.score - null.score)
+            path = choose_noise(data, family, plan.ranks, plan.rng, noise, axes=axes)
+        if choice.runner_up is not None:
+            second = Second(choice.runner_up, first.under(data, choice.runner_up), choice.runner_up_weight)
+    nb = path.negative_binomial
+    null = rival_fit(data, family, path.best, negative_binomial=nb, anomalies=False).score
+    # refitted as well, so that the null model has no more sweeps behind it
+    refit = scores[family.name] if same else rival_fit(data, family, path.best, negative_binomial=nb).score
+    return Exploration(data, family, path, scores, max(refit, path.best.score) - null, second)
+
+
+def _find_axes(data: Observations, family: ExposureFamily, path: RankPath) -> AxisRates | None:
+    best = path.best
+    return find_axes(data, family, best.cavity_means, best.cavity_cv2, best.parameters)
 
 
 def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> DetectorFit:
     """The sampler, averaged over ranks; run longer once if its chains disagree."""
-    if not isinstance(found.family, GammaExposure):
-        raise TypeError("the sampler needs a Gamma exposure family")
-    runs = 0
-    while True:
-        ensemble = sample_ensemble(
-            found.data,
-            found.family,
-            found.path,
-            plan.rng,
-            budget,
-            blind=found.difficult and plan.rank is None,
-            doubtful=is_sparse(found.data),
-            test_null=not is_sparse(found.data),
-            overdispersed=plan.noise != "poisson",
-            n_threads=plan.n_threads,
-        )
-        runs += 1
-        if ensemble.r_hat <= R_HAT_LIMIT or runs == 2:
-            break
-        budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
-    alpha_bounds = (0.0, 1.0) if found.family.alpha_free else (0.0, 0.0)
+    second = found.second
+    if second is None:
+        ensemble, runs = _sampled(plan, found, found.family, found.path, budget)
+    else:  # two families at one rank each cost what two ranks of one family do
+        ensemble, runs = _sampled(plan, found, found.family, found.path.only_best, budget)
+        other, more = _sampled(plan, found, second.family, second.path.only_best, budget)
+        ensemble, runs = blend(ensemble, other, second.weight), runs + more
+    alpha_free = found.family.alpha_free or second is not None
+    alphas = ensemble.alpha_draws
     theta = theta_from_draws(
-        _widened(ensemble.alpha_draws, *ALPHA_RANGE, ALPHA_WIDENING)
-        if found.family.alpha_free
-        else ensemble.alpha_draws,
+        _widened(alphas, *ALPHA_RANGE, ALPHA_WIDENING) if alpha_free else alphas,
         _widened(ensemble.rate_draws, *RATE_RANGE, RATE_WIDENING),
-        alpha_bounds,
+        ALPHA_RANGE if alpha_free else found.family.alpha_bounds,
     )
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
     # Overdispersed if the path said so, or if the sampler is sure of it, which never saw the choice.
@@ -119,7 +133,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     return _result(
         plan,
         found,
-        healthy=ensemble.healthy_probability,
+        healthy=_believed(found, ensemble.healthy_probability),
         means=ensemble.means,
         theta=theta,
         rank=_ensemble_rank(found, ensemble),
@@ -135,9 +149,47 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             "sampler_runs": float(runs),
             "posterior_size": size,
             "caution": ensemble.caution,
+            **({} if second is None else {f"weight_of_{second.family.name}": second.weight}),
             **({} if ensemble.null_gain is None else {"held_out_null_gain": ensemble.null_gain}),
         },
     )
+
+
+def _sampled(
+    plan: Plan, found: Exploration, family: ExposureFamily, path: RankPath, budget: SamplerBudget
+) -> tuple[EnsembleFit, int]:
+    """The chains of one family, and how often they were run."""
+    if not isinstance(family, SampledFamily):
+        raise TypeError("the sampler needs a compiled family")
+    runs = 0
+    while True:
+        ensemble = sample_ensemble(
+            found.data,
+            family,
+            path,
+            plan.rng,
+            budget,
+            blind=found.difficult and plan.rank is None,
+            doubtful=is_sparse(found.data),
+            test_null=not is_sparse(found.data),
+            overdispersed=plan.noise != "poisson",
+            n_threads=plan.n_threads,
+        )
+        runs += 1
+        if ensemble.r_hat <= R_HAT_LIMIT or runs == 2:
+            return ensemble, runs
+        budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
+
+
+def _believed(found: Exploration, healthy: Float) -> Float:
+    """f averaged with the model in which every pair is healthy, by the leave-one-out gain over it.
+
+    Where that score cannot be trusted (sparse or overdispersed data) the ensemble has tested for itself.
+    """
+    if found.difficult:
+        return healthy
+    anomalies_exist = float(expit((found.null_gain - NULL_HANDICAP) / NULL_TEMPERATURE))
+    return np.asarray(1.0 - anomalies_exist * (1.0 - healthy))
 
 
 def _widened(draws: Float, low: float, high: float, factor: float) -> Float:
@@ -166,7 +218,13 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
     if found.difficult and plan.rank is None and len(path.fits) > 1:
         masks = held_out_masks(data.counts.size, 1, plan.rng)
         held_out = held_out_scores(
-            data, family, tuple(path.fits), masks, plan.rng, negative_binomial=path.negative_binomial
+            data,
+            family,
+            tuple(path.fits),
+            masks,
+            plan.rng,
+            negative_binomial=path.negative_binomial,
+            axes=path.best.axes,
         )
         rank = held_out.best
     first = fit_variational(
@@ -175,10 +233,15 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
         (path.fits[rank].left, path.fits[rank].right),
         negative_binomial=path.negative_binomial,
         parameters=path.fits[rank].parameters,
+        axes=path.fits[rank].axes,
     )
     fits = [first] + [
         fit_variational(
-            data, family, start_factors(data, rank, plan.rng), negative_binomial=path.negative_binomial
+            data,
+            family,
+            start_factors(data, rank, plan.rng),
+            negative_binomial=path.negative_binomial,
+            axes=path.fits[rank].axes,
         )
         for _ in range(RESTARTS - 1)
     ]
@@ -187,7 +250,7 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
     return _result(
         plan,
         found,
-        healthy=np.mean([fit.healthy_probability for fit in kept], axis=0),
+        healthy=_believed(found, np.mean([fit.healthy_probability for fit in kept], axis=0)),
         means=np.mean([fit.means for fit in kept], axis=0),
         theta=information_theta(
             data,
@@ -195,6 +258,7 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
             best.parameters,
             best.cavity_means,
             best.cavity_cv2,
+            np.ones(data.counts.size) if best.axes is None else best.axes.clear(data),
             score=best.score,
             null_gain=found.null_gain,
             converged=best.converged,
@@ -230,6 +294,7 @@ def _cross_check(found: Exploration, rng: np.random.Generator) -> RankCurve:
         masks,
         rng,
         negative_binomial=found.path.negative_binomial,
+        axes=found.path.best.axes,
     )
 
 
@@ -279,7 +344,17 @@ def _result(
         warnings_=_warnings(found, theta, converged),
         probability=plan.probability,
         drop_fraction=plan.drop_fraction,
+        store_extra_rate_=_extra_rate(cavity.axes, 0),
+        sku_extra_rate_=_extra_rate(cavity.axes, 1),
     )
+
+
+def _extra_rate(axes: AxisRates | None, side: int) -> Float | None:
+    if axes is None or not axes.active[side]:
+        return None
+    rates = 1.0 - axes.spared(side)
+    rates.flags.writeable = False
+    return np.asarray(rates)
 
 
 def _warnings(found: Exploration, theta: Theta, converged: bool) -> tuple[str, ...]:
@@ -292,6 +367,11 @@ def _warnings(found: Exploration, theta: Theta, converged: bool) -> tuple[str, .
         words.append(f"theta is {theta.reason}")
     if found.null_gain <= 0.0:
         words.append("a model without anomalies predicts as well; there may be nothing to find")
+    axes = found.path.best.axes
+    for side, kind in enumerate(("stores", "SKUs")):
+        hot = 0 if axes is None else int(np.sum(axes.spared(side) < 0.5))
+        if hot:
+            words.append(f"{hot} {kind} seem to have gone wrong as a whole")
     if is_sparse(found.data):
         words.append("fewer than 12 observed pairs per store and SKU: expected sales are uncertain")
     return tuple(words)

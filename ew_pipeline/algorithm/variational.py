@@ -19,13 +19,15 @@ import numpy as np
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _variational_kernels as kernels
-from ew_pipeline.algorithm.cavity_theta import Parameters, entry_scores, update_theta
-from ew_pipeline.algorithm.factors import LowRankFactors
+from ew_pipeline.algorithm.axis_rates import AxisRates, line_scale, update_axis
+from ew_pipeline.algorithm.cavity_theta import Parameters, entry_scores, pair_rates, update_theta
+from ew_pipeline.algorithm.factors import LowRankFactors, gather
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.types import Bool, Float, Int32
 
 SHAPE_BOUNDS = (0.3, 2.0)  # a larger prior shape lets the two components swap roles
+SMALLEST_RATE = 1e-12
 WARM_UP_SWEEPS = 30
 CAVITY_EVERY = 10
 CONVERGED = 3e-4  # nats per entry that the predictive may still move in ten sweeps
@@ -49,6 +51,7 @@ class VariationalFit:
     null_score: float
     n_sweeps: int
     converged: bool
+    axes: AxisRates | None = None
 
     @property
     def rank(self) -> int:
@@ -93,6 +96,16 @@ class _Factors:
                 self.mean[side],
                 self.geo[side],
             )
+
+    def rates(self, data: Observations, out: Float) -> None:
+        """M at the observed entries, never zero."""
+        gather(self.mean[0], self.mean[1], data.sales.indptr, data.sales.cols, SMALLEST_RATE, out)
+
+    def scale(self, side: int, by: Float) -> None:
+        """Multiply the factors of each line."""
+        self.mean[side] *= by[:, None]
+        self.geo[side] *= by[:, None]
+        self.rate[side] /= by[:, None]
 
     def update_prior_shapes(self) -> None:
         """Gamma-shape maximum likelihood for each side, kept in SHAPE_BOUNDS."""
@@ -144,18 +157,21 @@ def fit_variational(
     parameters: Parameters | None = None,
     held_out: Bool | None = None,
     anomalies: bool = True,
+    axes: AxisRates | None = None,
     max_sweeps: int = 400,
     tolerance: float = 1e-4,
 ) -> VariationalFit:
     """Run coordinate ascent from ``start`` until the leave-one-out predictive settles.
 
     ``parameters`` warm-starts theta (and skips the warm-up with all exposures one); ``held_out`` entries
-    are scored but not seen; without ``anomalies`` p_A is zero: the null model.
+    are scored but not seen; without ``anomalies`` p_A is zero: the null model. ``axes``: stores and SKUs
+    may have anomaly rates of their own, and these are where to start.
     """
     factors = _Factors(*start)
     n = data.counts.size
     seen = np.ones(n) if held_out is None else (~held_out).astype(np.float64)
     exposed = data.level * seen
+    clear = np.ones(n) if axes is None else axes.clear(data)
     means = np.empty(n)
     cavity = np.empty(n)
     cv2 = np.empty(n)
@@ -169,17 +185,21 @@ def fit_variational(
     log_healthy = scores = np.empty(0)
     while True:
         variance = _cavity(data, factors, exposed, means, cavity, cv2)
+        in_sample_cv2 = variance / means**2
+        if axes is not None and theta is not None:
+            axes = _update_axes(data, factors, family, axes, theta, seen, means, cavity, cv2)
+            clear = axes.clear(data)
         log_healthy, log_anomalous, theta = update_theta(
-            data, cavity, cv2, family, theta, negative_binomial, seen, anomalies
+            data, cavity, cv2, family, theta, negative_binomial, seen, clear, anomalies
         )
-        mixture.healthy_share(log_healthy, log_anomalous, theta.anomaly_rate, healthy)
-        scores = entry_scores(log_healthy, log_anomalous, theta.anomaly_rate)
+        mixture.healthy_share(log_healthy, log_anomalous, clear, theta.anomaly_rate, healthy)
+        scores = entry_scores(log_healthy, log_anomalous, pair_rates(theta.anomaly_rate, clear))
         previous, score = score, float(seen @ scores)
         change = abs(score - previous) / n
         if change < tolerance or sweep >= max_sweeps:
             break
         for _ in range(CAVITY_EVERY):
-            kernels.entry_rates(data.sales.indptr, data.sales.cols, factors.mean[0], factors.mean[1], means)
+            factors.rates(data, means)
             exposed = family.weights(data, means * data.level, healthy, theta.alpha, theta.inverse_size)
             exposed *= seen
             factors.sweep(data, exposed)
@@ -192,7 +212,7 @@ def fit_variational(
         means=means * data.level,
         cavity_means=cavity,
         cavity_cv2=cv2,
-        cv2=variance / means**2,
+        cv2=in_sample_cv2,
         healthy_probability=healthy,
         entry_scores=scores,
         parameters=theta,
@@ -201,7 +221,32 @@ def fit_variational(
         null_score=float(seen @ log_healthy),
         n_sweeps=sweep,
         converged=change < CONVERGED,
+        axes=axes,
     )
+
+
+def _update_axes(
+    data: Observations,
+    factors: _Factors,
+    family: ExposureFamily,
+    axes: AxisRates,
+    theta: Parameters,
+    seen: Float,
+    means: Float,
+    cavity: Float,
+    cv2: Float,
+) -> AxisRates:
+    """New rates by store and SKU; the demand of lines whose rate changes is scaled along, in place."""
+    for side, index in enumerate((data.sales.rows, data.sales.cols)):
+        if not axes.active[side]:
+            continue
+        updated = update_axis(axes, side, data, family, cavity, cv2, seen, theta)
+        by = line_scale(axes, updated, side, theta.anomaly_rate, family.mean_factor(theta.alpha))
+        factors.scale(side, by)
+        means *= by[index]
+        cavity *= by[index]
+        axes = updated
+    return axes
 
 
 def _cavity(
@@ -210,7 +255,7 @@ def _cavity(
     """Leave-one-out means (with the level) and squared coefficients of variation, in place; returns the
     in-sample variance of M."""
     sales = data.sales
-    kernels.entry_rates(sales.indptr, sales.cols, factors.mean[0], factors.mean[1], means)
+    factors.rates(data, means)
     variance = np.zeros(means.size)
     ridges = [
         (a / max(float(mean.mean()), 1e-12)) ** 2 / a

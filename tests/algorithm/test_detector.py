@@ -1,10 +1,15 @@
 """The detector as its users call it: names, shapes, invariances, modes and decisions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import gammaln, xlogy
 
 from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
+from ew_pipeline.algorithm import detector as detector_module
+from ew_pipeline.algorithm import tiers
+from ew_pipeline.algorithm.detector import _clear
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 from ew_pipeline.errors import UsageError
@@ -243,11 +248,11 @@ def test_an_own_model_without_a_free_parameter_reports_its_alpha(instance):
     assert fit.theta_.alpha_interval == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("anomaly", ["exponential", "thinning", "zero", "uniform"])
+@pytest.mark.parametrize("anomaly", ["exponential", "thinning", "zero", "uniform", "uniform_onset"])
 def test_a_family_that_is_asked_for_is_used(instance, anomaly):
     fit = detector(anomaly=anomaly).fit(instance.sales)
     assert fit.anomaly_ == anomaly
-    assert fit.mode_ == ("variational" if anomaly == "uniform" else "thorough")
+    assert fit.mode_ == "thorough"
     assert auc(fit.anomaly_probability_, instance.truth.anomalous) > 0.7  # the data are "exponential"
     if anomaly == "zero":
         assert fit.theta_.alpha == 0.0
@@ -352,3 +357,52 @@ def test_a_deeper_drop_is_less_likely(fits):
     deep, shallow = fit.drop_probability(0.3), fit.drop_probability(0.7)
     assert (deep <= shallow + 1e-12).all()
     assert deep.sum() < shallow.sum()
+
+
+@pytest.fixture(scope="module")
+def thinned():
+    return drawn(n=40, m=40, rank=1, mean=30.0, observed_share=1.0, alpha=0.4, family="thinning")
+
+
+def test_a_rival_family_must_be_borne_out_by_the_fit(thinned, monkeypatch):
+    """The fit of a rival that does not hold up is done again with the first family."""
+    assert detector().fit(thinned.sales).anomaly_ == "thinning"
+    monkeypatch.setattr(detector_module, "CLEAR_ALPHA", 0.0)
+    assert detector().fit(thinned.sales).anomaly_ == "exponential"
+    assert detector(anomaly="thinning").fit(thinned.sales).anomaly_ == "thinning"  # asked for: not questioned
+
+
+def test_a_fit_is_clear_when_theta_is_known_and_anomalies_are_deep(thinned):
+    fit = detector().fit(thinned.sales)
+    assert _clear(fit)
+    assert not _clear(replace(fit, theta_=replace(fit.theta_, identified=False)))
+    assert not _clear(replace(fit, theta_=replace(fit.theta_, alpha=0.8)))
+
+
+def test_two_families_that_explain_the_data_alike_are_both_in_the_fit():
+    onset = drawn(n=60, m=60, rank=1, mean=30.0, observed_share=1.0, family="uniform_onset")
+    found = tiers.explore(detector()._plan(onset.sales, None))
+    assert found.second.family.name == "uniform_onset"
+    fit = detector().fit(onset.sales)
+    assert fit.anomaly_ == "exponential"
+    assert fit.diagnostics_["weight_of_uniform_onset"] == pytest.approx(found.second.weight)
+    assert fit.theta_.alpha_interval[0] < fit.theta_.alpha_interval[1]
+
+
+def test_f_is_believed_as_far_as_anomalies_beat_the_null_model():
+    found = tiers.explore(detector()._plan(drawn(anomaly_rate=0.0).sales, None))
+    f = np.array([0.0, 0.5, 1.0])
+    at_even = replace(found, null_gain=tiers.NULL_HANDICAP)
+    np.testing.assert_allclose(tiers._believed(at_even, f), [0.5, 0.75, 1.0])
+    np.testing.assert_allclose(tiers._believed(replace(found, null_gain=500.0), f), f)
+    noisy = replace(at_even, path=replace(found.path, negative_binomial=True))
+    np.testing.assert_array_equal(tiers._believed(noisy, f), f)  # the ensemble tests for itself
+
+
+@pytest.mark.parametrize("mode", ["thorough", "variational"])
+def test_where_no_anomalies_are_needed_next_to_nothing_is_flagged(mode):
+    """The model without anomalies predicts as well: f is averaged with it."""
+    healthy = drawn(3, n=50, m=50, anomaly_rate=0.0)
+    fit = detector(mode).fit(healthy.sales)
+    assert fit.null_gain_ < 15.0
+    assert fit.decide(EQUAL).mean() < 0.003

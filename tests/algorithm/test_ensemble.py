@@ -8,7 +8,9 @@ from scipy.optimize import minimize
 
 from ew_pipeline.algorithm.ensemble import (
     CAUTION_RANGE,
+    CERTAIN_RATE,
     _caution,
+    blend,
     sample_ensemble,
     split_r_hat,
     stacking_weights,
@@ -140,6 +142,36 @@ def test_the_null_model_settles_how_far_f_is_believed():
     _, tested = ensemble(True, anomaly_rate=0.0, alpha=0.05, test_null=True)
     assert tested.null_gain < 3.0
     assert (tested.healthy_probability >= plain.healthy_probability - 1e-12).all()
+
+
+def test_the_null_model_is_not_asked_where_anomalies_are_certain():
+    """Three in ten pairs sell nothing: p_A is surely above CERTAIN_RATE."""
+    _, fit = ensemble(True, family="zero", alpha=0.0, anomaly_rate=0.3, mean=20.0, test_null=True)
+    assert np.quantile(fit.rate_draws, 0.05) > CERTAIN_RATE
+    assert fit.null_gain is None
+
+
+def test_the_held_out_gain_over_the_null_model_is_the_odds_that_anomalies_exist():
+    _, plain = ensemble(True, anomaly_rate=0.0, alpha=0.05)
+    _, tested = ensemble(True, anomaly_rate=0.0, alpha=0.05, test_null=True)
+    odds = np.exp(tested.null_gain)
+    suspicion = odds / (1.0 + odds) * (1.0 - plain.healthy_probability)
+    np.testing.assert_allclose(1.0 - tested.healthy_probability, suspicion, atol=1e-12)
+
+
+def test_a_blend_is_the_weighted_average_of_two_families():
+    data, first = ensemble(False, ranks=(2,), alpha=0.2)
+    _, second = ensemble(False, ranks=(2,), alpha=0.2, family="uniform_onset")
+    both = blend(first, second, 0.25)
+    expected = 0.75 * first.healthy_probability + 0.25 * second.healthy_probability
+    np.testing.assert_allclose(both.healthy_probability, expected)
+    np.testing.assert_allclose(both.means, 0.75 * first.means + 0.25 * second.means)
+    np.testing.assert_allclose(
+        both.factors.rates_at(data.sales),
+        0.75 * first.factors.rates_at(data.sales) + 0.25 * second.factors.rates_at(data.sales),
+    )
+    assert np.mean(both.alpha_draws == 0.5) == pytest.approx(0.25, abs=0.02)  # the uniform onset's alpha
+    assert both.r_hat == max(first.r_hat, second.r_hat)
 
 
 def test_the_number_of_threads_changes_nothing():

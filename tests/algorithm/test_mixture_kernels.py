@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import digamma as scipy_digamma
-from scipy.special import gammaln
+from scipy.special import gammainc, gammaln
 
 from ew_pipeline.algorithm import _fast_math as fast
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _sampler_kernels as sampling
-from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, UNIFORM, ZERO, gradient_kernel, padded
 from ew_pipeline.algorithm._variational_kernels import digamma
-from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning
-from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, exposure_family
+from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, UniformOneSided, UniformOnset
+from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, UniformExposure, exposure_family
 from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler_state import CURVE_START, uniform_table
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])
@@ -135,8 +136,10 @@ def test_mixture_scores_match_finite_differences_and_outer_products():
 
     def total(alpha, rate, inverse_size):
         healthy, anomalous, _ = parts(alpha, inverse_size)
-        entry = np.logaddexp(np.log1p(-rate) + healthy, np.log(rate) + anomalous)
-        return entry * weight
+        normal = (1.0 - rate) * clear
+        return weight * np.logaddexp(np.log(normal) + healthy, np.log1p(-normal) + anomalous)
+
+    clear = np.where(np.arange(40) % 3 == 0, 0.25, 1.0)  # every third pair's store has a rate of its own
 
     h = 1e-6
     at = (0.3, 0.15, 0.2)
@@ -148,7 +151,9 @@ def test_mixture_scores_match_finite_differences_and_outer_products():
     )
     healthy, anomalous, slope = parts(at[0], at[2])
     slope_healthy = (parts(at[0], at[2] + h)[0] - parts(at[0], at[2] - h)[0]) / (2 * h)
-    value, gradient, outer = mixture.mixture_scores(healthy, slope_healthy, anomalous, slope, weight, at[1])
+    value, gradient, outer = mixture.mixture_scores(
+        healthy, slope_healthy, anomalous, slope, weight, clear, at[1]
+    )
     assert value == pytest.approx(total(*at).sum(), rel=1e-12)
     np.testing.assert_allclose(gradient, per_entry.sum(axis=1), rtol=1e-5)
     np.testing.assert_allclose(outer, per_entry @ per_entry.T, rtol=1e-5)
@@ -162,16 +167,19 @@ def test_mixture_scores_match_finite_differences_and_outer_products():
 )
 def test_healthy_share_is_a_probability_and_never_nan(log_healthy, log_anomalous, rate):
     out = np.empty(1)
-    total = mixture.healthy_share(np.array([log_healthy]), np.array([log_anomalous]), rate, out)
+    total = mixture.healthy_share(np.array([log_healthy]), np.array([log_anomalous]), np.ones(1), rate, out)
     assert 0.0 <= out[0] <= 1.0
     assert math.isfinite(total)
 
 
 def test_healthy_share_is_bayes_rule():
     out = np.empty(2)
-    total = mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), 0.25, out)
+    total = mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), np.ones(2), 0.25, out)
     np.testing.assert_allclose(out, [0.15 / 0.175, 0.0075 / 0.0825])
     assert total == pytest.approx(math.log(0.175) + math.log(0.0825))
+    # spared by its store with probability 0.2: healthy with 0.75 x 0.2 = 0.15
+    mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), np.array([0.2, 1.0]), 0.25, out)
+    np.testing.assert_allclose(out, [0.03 / (0.03 + 0.085), 0.0075 / 0.0825])
 
 
 @pytest.mark.parametrize(("x", "mu"), [(0.0, 6.0), (2.0, 6.0), (9.0, 6.0)])
@@ -204,25 +212,37 @@ def test_exposure_weights_of_the_limits_are_one_alpha_and_zero():
     assert weight(0.0, 0.0, 0.0) == 0.0  # no sales
 
 
-@pytest.mark.parametrize(("name", "model"), [("exponential", ExponentialOnset()), ("thinning", Thinning())])
-def test_an_anomaly_model_by_its_likelihood_alone_agrees_with_the_compiled_family(name, model):
+@pytest.mark.parametrize(
+    ("name", "model", "alpha"),
+    [
+        ("exponential", ExponentialOnset(), 0.3),
+        ("thinning", Thinning(), 0.3),
+        ("uniform", UniformOneSided(), 0.3),
+        ("uniform_onset", UniformOnset(), 0.5),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_anomaly_model_by_its_likelihood_alone_agrees_with_the_compiled_family(name, model, alpha):
     data = Observations.of(SalesMatrix.from_dense(np.array([[0, 1, 4], [9, 2, 6]])))
     means = np.array([2.0, 5.0, 7.0, 9.0, 3.0, 4.0])
     healthy = np.full(6, 0.4)
     compiled, generic = exposure_family(name), MixedPoisson(model)
-    for mine, theirs in zip(compiled.terms(data, means, 0.3), generic.terms(data, means, 0.3), strict=True):
-        np.testing.assert_allclose(theirs, mine, rtol=2e-3, atol=2e-3)
-    expected = compiled.weights(data, means, healthy, 0.3, 0.1)
+    mine, theirs = compiled.terms(data, means, alpha), generic.terms(data, means, alpha)
+    np.testing.assert_allclose(theirs[0], mine[0], rtol=1e-9, atol=1e-9)
+    if compiled.alpha_free:
+        np.testing.assert_allclose(theirs[1], mine[1], rtol=2e-3, atol=2e-3)
+    expected = compiled.weights(data, means, healthy, alpha, 0.1)
     uncapped = expected < 0.9  # the generic form limits the exposure of an anomaly
     assert uncapped.sum() >= 4
     np.testing.assert_allclose(
-        generic.weights(data, means, healthy, 0.3, 0.1)[uncapped], expected[uncapped], rtol=1e-6
+        generic.weights(data, means, healthy, alpha, 0.1)[uncapped], expected[uncapped], rtol=1e-6
     )
 
 
 def test_a_named_family_is_compiled_and_an_object_is_not():
     assert isinstance(exposure_family("exponential"), GammaExposure)
-    assert isinstance(exposure_family("uniform"), MixedPoisson)
+    assert isinstance(exposure_family("uniform"), UniformExposure)
+    assert exposure_family("uniform_onset").alpha_bounds == (0.5, 0.5)
     assert isinstance(exposure_family(ExponentialOnset()), MixedPoisson)
 
 
@@ -231,13 +251,14 @@ FAMILIES = {
     "gamma": (GAMMA, 3.0),
     "thinning": (THINNING, 1.0),
     "zero": (ZERO, 1.0),
+    "uniform": (UNIFORM, 1.0),
 }
 
 
 class SmallPosterior:
     """Six by five with two pairs missing, a level, and both the exact density and the fast gradient."""
 
-    def __init__(self, family, rank):
+    def __init__(self, family, rank, axes=False):
         rng = np.random.default_rng(11)
         self.code, self.s = FAMILIES[family]
         counts = rng.poisson(3.0, (6, 5))
@@ -252,6 +273,10 @@ class SmallPosterior:
         self.right = rng.gamma(4.0, 0.4, (5, rank)) / rank
         self.theta = np.array([4.0, 0.0 if self.code == ZERO else 0.35, 0.2])
         self.log_factorial = gammaln(self.sales.counts + 1.0)
+        self.axes = axes
+        self.spared = [np.ones(6), np.ones(5)]
+        if axes:
+            self.spared[0][2], self.spared[1][1] = 0.05, 0.5
 
     def tables(self, theta):
         exact = np.empty(self.kinds.size), np.empty(self.kinds.size)
@@ -271,6 +296,7 @@ class SmallPosterior:
             self.log_factorial,
             left,
             right,
+            *self.spared,
             *exact,
             *theta,
             self.s,
@@ -286,25 +312,26 @@ class SmallPosterior:
         wide = [np.zeros((len(side), width), np.float32) for side in (self.left, self.right)]
         wide[0][:, :rank], wide[1][:, :rank] = self.left, self.right
         pulls = [np.full_like(side, np.nan) for side in wide]
-        d_size, d_alpha, anomalies = gradient_kernel(width)(
+        slopes = gradient_kernel(width)(
             self.sales.indptr,
             self.sales.cols,
             self.kind,
             self.sales.counts.astype(np.float32),
             self.level.astype(np.float32),
             *wide,
+            self.axes,
+            *(spared.astype(np.float32) for spared in self.spared),
             log_odds,
             slope,
-            self.theta[0],
-            self.theta[1],
+            uniform_table(self.kinds),
+            CURVE_START,
+            *self.theta,
             self.s,
             self.code,
             int(np.diff(self.sales.indptr).max()),
             *pulls,
         )
-        rate = self.theta[2]
-        d_rate = anomalies / rate - (self.sales.n_observed - anomalies) / (1.0 - rate)
-        return pulls, np.array([d_size, d_alpha, d_rate])
+        return pulls, np.array(slopes)
 
     def differences(self, h=1e-6):
         """Central differences of the exact density in U, V and theta."""
@@ -324,9 +351,9 @@ class SmallPosterior:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("rank", [1, 3, 4, 6])
-def test_gradient_kernel_matches_differences_of_the_exact_density(family, rank):
-    case = SmallPosterior(family, rank)
+@pytest.mark.parametrize(("rank", "axes"), [(1, False), (3, False), (4, True), (6, False)])
+def test_gradient_kernel_matches_differences_of_the_exact_density(family, rank, axes):
+    case = SmallPosterior(family, rank, axes)
     pulls, slopes = case.gradient()
     in_left, in_right, in_theta = case.differences()
     np.testing.assert_allclose(pulls[0][:, :rank], in_left, rtol=2e-4, atol=2e-4)
@@ -345,10 +372,12 @@ def test_gradient_kernel_leaves_padding_at_zero():
         assert (pull[:, 6:] == 0.0).all()
 
 
+@pytest.mark.parametrize("axes", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_exact_density_is_the_mixture_of_scipy(family):
-    case = SmallPosterior(family, 2)
-    s0, alpha, rate = case.theta
+def test_exact_density_is_the_mixture_of_scipy(family, axes):
+    case = SmallPosterior(family, 2, axes)
+    s0, alpha, common = case.theta
+    rate = 1.0 - (1.0 - common) * np.outer(*case.spared)[case.sales.rows, case.sales.cols]
     total, (means, f, entries) = case.log_density(case.left, case.right, case.theta)
     x = case.sales.counts
     mu = case.level * (case.left @ case.right.T)[case.sales.rows, case.sales.cols]
@@ -357,6 +386,7 @@ def test_exact_density_is_the_mixture_of_scipy(family):
         GAMMA: stats.nbinom.pmf(x, case.s, case.s / (case.s + alpha * mu)),
         THINNING: stats.poisson.pmf(x, alpha * mu),
         ZERO: (x == 0).astype(np.float64),
+        UNIFORM: gammainc(x + 1.0, 2.0 * alpha * mu) / np.maximum(2.0 * alpha * mu, 1e-12),
     }[case.code]
     density = (1.0 - rate) * healthy + rate * anomalous
     np.testing.assert_allclose(means, mu, rtol=1e-12)
@@ -401,3 +431,19 @@ def test_prior_shape_is_drawn_by_its_likelihood():
     logs = float(np.log(left).sum() + np.log(right).sum())
     for u in (0.01, 0.5, 0.99):
         assert sampling.sample_prior_shape(u, grid, 2000, 2000, logs, float(right.sum()), 2.0) == 4.0
+
+
+@pytest.mark.parametrize("log_b", [-9.0, -5.9, 0.03, 2.51, 4.9, 9.0])
+def test_the_table_of_the_uniform_family_gives_back_the_curve(log_b):
+    """Inside the table, below it (constant) and above it (straight): read as the gradient kernel reads it."""
+    kinds = np.array([0.0, 3.0, 40.0])
+    table = uniform_table(kinds).astype(np.float64)
+    at = max((log_b - CURVE_START) * 16.0, 0.0)
+    node = min(int(at), table.shape[1] - 2)
+    u = at - node
+    (v0, d0), (v1, d1) = table[:, node].T, table[:, node + 1].T
+    gap = v1 - v0
+    inside = v0 + u * (d0 + u * ((3 * gap - 2 * d0 - d1) + u * (d0 + d1 - 2 * gap)))
+    found = v1 + (u - 1.0) * d1 if u > 1.0 else inside
+    expected = [sampling.uniform_curve(x, math.exp(log_b)) for x in kinds]
+    np.testing.assert_allclose(found, expected, atol=4e-3, rtol=1e-4)

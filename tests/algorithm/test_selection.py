@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ew_pipeline.algorithm import selection
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.selection import (
@@ -17,7 +18,7 @@ from ew_pipeline.algorithm.selection import (
 )
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
-FAMILIES = ("exponential", "thinning", "zero")
+FAMILIES = ("exponential", "thinning", "zero", "uniform_onset")
 
 
 def observations(seed=0, **settings):
@@ -98,21 +99,70 @@ def test_noise_that_is_asked_for_is_not_questioned():
     assert noise_chosen(data, "negative_binomial") == "negative_binomial"
 
 
-@pytest.mark.parametrize(("family", "alpha"), [("exponential", 0.3), ("thinning", 0.4), ("zero", None)])
+def family_choice(data, ranks=(1,), negative_binomial=False):
+    found = path(data, ranks=ranks, negative_binomial=negative_binomial)
+    return choose_family(data, tuple(exposure_family(f) for f in FAMILIES), found)
+
+
+@pytest.mark.parametrize(("family", "alpha"), [("exponential", 0.5), ("thinning", 0.4), ("zero", None)])
 def test_the_family_is_found_where_it_is_clear(family, alpha):
-    data = observations(n=50, m=50, rank=1, mean=30.0, anomaly_rate=0.15, alpha=alpha, family=family)
-    found = path(data, ranks=(1,))
-    chosen, scores = choose_family(data, tuple(exposure_family(f) for f in FAMILIES), found.best, False)
-    assert chosen.name == family
-    assert set(scores) == set(FAMILIES)
-    assert max(scores, key=scores.get) == family
+    data = observations(n=80, m=80, rank=1, mean=40.0, anomaly_rate=0.15, alpha=alpha, family=family)
+    choice = family_choice(data)
+    assert choice.family.name == family
+    assert choice.runner_up is None
+    assert max(choice.scores, key=choice.scores.get) == family
+
+
+def test_families_that_cannot_be_right_are_not_tried():
+    """No sales at all is the limit of small alpha; a uniform onset is far from it; noise hides it."""
+    deep = observations(n=30, m=30, rank=1, mean=30.0, anomaly_rate=0.15, family="zero")
+    assert set(family_choice(deep).scores) == {"exponential", "thinning", "zero"}
+    shallow = observations(n=30, m=30, rank=1, mean=30.0, anomaly_rate=0.15, alpha=0.5)
+    assert set(family_choice(shallow).scores) == {"exponential", "thinning", "uniform_onset"}
+    noisy = family_choice(shallow, negative_binomial=True)
+    assert set(noisy.scores) == {"exponential", "thinning"}
 
 
 def test_the_first_family_stays_where_nothing_tells_them_apart():
     data = observations(n=20, m=20, rank=1, mean=5.0, anomaly_rate=0.0, alpha=0.5)
-    found = path(data, ranks=(1,))
-    chosen, _ = choose_family(data, tuple(exposure_family(f) for f in FAMILIES), found.best, False)
-    assert chosen.name == "exponential"
+    choice = family_choice(data)
+    assert choice.family.name == "exponential"
+    assert choice.runner_up is None
+
+
+def test_a_family_needs_anomalies_that_are_beyond_doubt(monkeypatch):
+    data = observations(n=50, m=50, rank=1, mean=30.0, anomaly_rate=0.15, alpha=0.4, family="thinning")
+    assert family_choice(data).family.name == "thinning"
+    monkeypatch.setattr(selection, "CLEAR_NATS", 1e9)
+    assert family_choice(data).family.name == "exponential"
+
+
+def test_a_uniform_onset_is_averaged_with_the_first_family():
+    data = observations(n=80, m=80, rank=1, mean=40.0, anomaly_rate=0.15, family="uniform_onset")
+    choice = family_choice(data)
+    assert max(choice.scores, key=choice.scores.get) == "uniform_onset"
+    assert choice.family.name == "exponential"
+    assert choice.runner_up.name == "uniform_onset"
+    assert choice.runner_up_weight == pytest.approx(selection.MOST_ONSET, abs=0.02)
+
+
+def test_the_weight_of_the_uniform_onset_follows_its_gain(monkeypatch):
+    data = observations(n=50, m=50, rank=1, mean=30.0, anomaly_rate=0.15, family="uniform_onset")
+    gain = np.subtract(*(family_choice(data).scores[name] for name in ("uniform_onset", "exponential")))
+    monkeypatch.setattr(selection, "ONSET_HANDICAP", gain + selection.FAMILY_TEMPERATURE)
+    weight = family_choice(data).runner_up_weight
+    assert weight == pytest.approx(selection.MOST_ONSET / (1.0 + np.e), abs=1e-6)
+    monkeypatch.setattr(selection, "ONSET_HANDICAP", gain + 10.0 * selection.FAMILY_TEMPERATURE)
+    assert family_choice(data).runner_up is None
+
+
+def test_leaders_are_the_best_ranks_within_the_gap():
+    found = path(observations(anomaly_rate=0.05, alpha=0.1))
+    best, *others = found.leaders(3, 1e9)
+    assert best is found.best
+    assert len(others) == 2
+    assert best.score >= others[0].score >= others[1].score
+    assert found.leaders(3, 0.0) == [best]
 
 
 def test_the_null_model_loses_to_anomalies_and_wins_without():

@@ -34,6 +34,7 @@ def theta_of(data, result, family=EXPONENTIAL, null_gain=100.0):
         result.parameters,
         result.cavity_means,
         result.cavity_cv2,
+        np.ones(data.counts.size),
         score=result.score,
         null_gain=null_gain,
         converged=result.converged,

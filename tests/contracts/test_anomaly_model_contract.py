@@ -138,7 +138,9 @@ def test_every_model_goes_through_estimation_and_posterior(model: AnomalyModel) 
     assert estimate.alpha == pytest.approx(alpha, abs=0.05)
     assert estimate.anomaly_rate == pytest.approx(rate, abs=0.03)
     f = healthy_probability(counts, rates, estimate.alpha, estimate.anomaly_rate, Poisson(), model)
-    assert f[anomalous].mean() < 0.3 < 0.9 < f[~anomalous].mean()
+    # a family whose alpha is fixed high leaves many of its anomalies with nearly all of their sales
+    found, cleared = (0.3, 0.9) if alpha < 0.1 else (0.6, 0.85)
+    assert f[anomalous].mean() < found < cleared < f[~anomalous].mean()
 
 
 class GammaNoise(GammaSales):
