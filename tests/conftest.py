@@ -5,3 +5,19 @@ from hypothesis import settings
 # A shared machine can be slow for reasons that have nothing to do with the code under test.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+# Files that run whole weeks or start servers go first: two workers take files as they come, and a long one
+# at the end would leave the other worker without work.
+LONGEST_FIRST = ("weekly/", "flows/", "track/", "monitor/", "publish/")
+
+
+def pytest_collection_modifyitems(items):
+    """Stable: within a folder the order stays."""
+
+    def place(item):
+        name = item.nodeid.removeprefix("tests/")
+        return next(
+            (k for k, start in enumerate(LONGEST_FIRST) if name.startswith(start)), len(LONGEST_FIRST)
+        )
+
+    items.sort(key=place)

@@ -101,9 +101,7 @@ class SnapshotWriter:
     def __enter__(self) -> SnapshotWriter:
         with writing_to(self.settings.snapshots):
             self.settings.snapshots.mkdir(parents=True, exist_ok=True)
-            for left in self.settings.snapshots.glob(f"{UNFINISHED}*"):
-                if time.time() - left.stat().st_mtime > STALE_SECONDS:  # its run was killed
-                    shutil.rmtree(left, ignore_errors=True)
+            _clear_unfinished(self.settings.snapshots)
             self._folder = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.settings.snapshots))
         return self
 
@@ -286,3 +284,14 @@ def _write_manifest(path: Path, manifest: Manifest) -> None:
     path.write_text(
         json.dumps(written, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
     )
+
+
+def _clear_unfinished(snapshots: Path) -> None:
+    """Folders of runs that were killed; those of runs under way are young, and may vanish while we look."""
+    for left in snapshots.glob(f"{UNFINISHED}*"):
+        try:
+            stale = time.time() - left.stat().st_mtime > STALE_SECONDS
+        except FileNotFoundError:
+            continue
+        if stale:
+            shutil.rmtree(left, ignore_errors=True)
