@@ -21,7 +21,7 @@ run: setup ## set up, then show the whole story on simulated data (ew demo)
 	@$(BIN)/ew demo
 
 test: setup ## set up, then run all tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## set up, then check style (ruff) and types (mypy)
 	$(BIN)/ruff check .
