@@ -103,7 +103,7 @@ class DetectorSettings(BaseModel):
     mode: Literal["auto", "thorough", "variational", "fast", "paper", "paper-practical"] = "auto"
     rank: int | Literal["auto"] = "auto"
     noise: Literal["auto", "poisson", "negative_binomial"] = "auto"
-    anomaly: Literal["auto", "exponential", "thinning", "zero", "uniform"] = "auto"
+    anomaly: Literal["auto", "exponential", "thinning", "zero", "uniform", "uniform_onset"] = "auto"
     probability: Literal["posterior", "drop"] = "posterior"
     max_rank: int = Field(10, ge=1)
     random_state: int = Field(0, ge=0)
