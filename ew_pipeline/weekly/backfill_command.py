@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -22,6 +21,7 @@ from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.backfill import Backfill, WeekDone, backfill_weeks, weeks_between
+from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
 from ew_pipeline.weekly.request import make_request, read_config
 
 OnDone = Callable[[WeekDone], None]
@@ -30,22 +30,14 @@ OnDone = Callable[[WeekDone], None]
 def backfill(
     first: Annotated[str, typer.Option("--from", help="First week.")],
     last: Annotated[str, typer.Option("--to", help="Last week.")],
-    sales: Annotated[
-        str, typer.Option(help="Sales: parquet, CSV, a folder of them, or SQL.", envvar="EW_SALES")
-    ],
-    listing: Annotated[str | None, typer.Option(help="Which store ranges what.", envvar="EW_LISTING")] = None,
-    costs: Annotated[str | None, typer.Option(help="Costs by store, SKU or both.", envvar="EW_COSTS")] = None,
-    stores: Annotated[
-        str | None, typer.Option(help="Attributes of stores, for --segment-by.", envvar="EW_STORES")
-    ] = None,
-    skus: Annotated[
-        str | None, typer.Option(help="Attributes of SKUs, for --segment-by.", envvar="EW_SKUS")
-    ] = None,
-    segment_by: Annotated[str | None, typer.Option(help="Fit one matrix per value of this column.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Mode of the detector.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with fields of the configuration; options win over it.")
-    ] = None,
+    sales: Sales,
+    listing: Listing = None,
+    costs: CostTable = None,
+    stores: Stores = None,
+    skus: Skus = None,
+    segment_by: SegmentBy = None,
+    mode: Mode = None,
+    config: ConfigFile = None,
     parallel: Annotated[int, typer.Option(min=1, help="Weeks side by side, each in its own process.")] = 1,
     recheck: Annotated[
         bool, typer.Option("--recheck", help="Read also weeks whose files are unchanged.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -13,26 +12,21 @@ from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
 from ew_pipeline.weekly.request import make_request, read_config
 from ew_pipeline.weekly.run import Outcome, run_week
 
 
 def run(
-    sales: Annotated[
-        str, typer.Option(help="Sales: parquet, CSV, a folder of them, or SQL.", envvar="EW_SALES")
-    ],
+    sales: Sales,
     week: Annotated[
         str | None, typer.Option(help="ISO week or its first day; default: the last complete one.")
     ] = None,
-    listing: Annotated[str | None, typer.Option(help="Which store ranges what.", envvar="EW_LISTING")] = None,
-    costs: Annotated[str | None, typer.Option(help="Costs by store, SKU or both.", envvar="EW_COSTS")] = None,
-    stores: Annotated[
-        str | None, typer.Option(help="Attributes of stores, for --segment-by.", envvar="EW_STORES")
-    ] = None,
-    skus: Annotated[
-        str | None, typer.Option(help="Attributes of SKUs, for --segment-by.", envvar="EW_SKUS")
-    ] = None,
-    segment_by: Annotated[str | None, typer.Option(help="Fit one matrix per value of this column.")] = None,
+    listing: Listing = None,
+    costs: CostTable = None,
+    stores: Stores = None,
+    skus: Skus = None,
+    segment_by: SegmentBy = None,
     max_checks_per_store: Annotated[
         int | None, typer.Option(min=0, help="At most so many checks in a store.")
     ] = None,
@@ -42,11 +36,9 @@ def run(
     history: Annotated[
         bool | None, typer.Option("--history/--no-history", help="Use the pairs' own past.")
     ] = None,
-    mode: Annotated[str | None, typer.Option(help="Mode of the detector.")] = None,
+    mode: Mode = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the detector.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with fields of the configuration; options win over it.")
-    ] = None,
+    config: ConfigFile = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Compute and track, never publish.")] = False,
     override: Annotated[
         str | None, typer.Option(help="Publish even if the gate holds the result back, and why.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -50,8 +51,8 @@ def make_request(
     )
 
 
-def publish_command(request: WeekRequest) -> str:
-    """What to type to publish the week although the gate held it back."""
+def publish_command(request: WeekRequest, config: Path) -> str:
+    """What to type to publish the week as it was computed (``config``) although the gate held it back."""
     given = {
         "sales": request.sales,
         "listing": request.listing,
@@ -60,7 +61,8 @@ def publish_command(request: WeekRequest) -> str:
         "skus": request.skus,
     }
     sources = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
-    return f"ew run --week {request.week} {sources} --override 'why it is fine'"
+    settings = f"--config {shlex.quote(str(config))}"
+    return f"ew run --week {request.week} {sources} {settings} --override 'why it is fine'"
 
 
 def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
@@ -81,11 +83,14 @@ def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Changes from a TOML file."""
+    """Changes from a TOML file, or from the ``config.json`` that a run leaves in its folder."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}.") from error
+    except ValueError as error:  # TOML's, JSON's and the encoding's errors alike
+        raise UsageError(f"the configuration {path} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"the configuration {path} holds no settings by name.")
+    return found

@@ -31,6 +31,7 @@ from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekReque
 from ew_pipeline.weekly.request import publish_command
 
 SERIES_WEEKS = 26  # of theta, in the report
+CONFIG = "config.json"  # in the run's folder, to run the week again with the same settings
 WAIT_SECONDS = 600.0  # for another run of the same week to end
 
 
@@ -149,8 +150,10 @@ def _publish(
     result = replace(result, provenance=replace(result.provenance, mlflow_run_id=tracked.run_id))
 
     before = ledger.last_published_before(result.week)
+    command = publish_command(request, result.folder / CONFIG)
 
     def write() -> Path:
+        (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
         result.scores.to_parquet(result.folder / "scores.parquet", index=False)
         write_check_lists(result, result.folder)
         return write_report(
@@ -160,7 +163,7 @@ def _publish(
             links={"data docs": "data_docs/index.html", **tracked.links},
             folder=result.folder,
             override=result.override,
-            publish_anyway=publish_command(request),
+            publish_anyway=command,
         )
 
     report = steps("write the report", write)
@@ -168,8 +171,8 @@ def _publish(
         status: Literal["shadow", "held"] = "shadow" if result.shadow else "held"
         steps("record the run", lambda: ledger.record_run(result, status, by=settings.actor), retry=True)
         _say_untracked(steps, tracking.finish(tracked, status, report))
-        command = publish_command(request) if status == "held" else None
-        return Outcome(status, result.run_id, result, None, result.folder, report, command)
+        anyway = command if status == "held" else None
+        return Outcome(status, result.run_id, result, None, result.folder, report, anyway)
 
     publication = steps(
         "publish",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -11,8 +12,9 @@ from weekly.chain import LAST_WEEK, QUICK, run_plainly, write_chain
 
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.request import change_config, read_config
 
 WEEK = Week.parse(LAST_WEEK)
 
@@ -164,6 +166,9 @@ def test_a_held_week_is_kept_and_shown_but_not_published(tables, tmp_path):
     assert (held.status, int(held.exit_code)) == ("held", 4)
     assert held.report.is_file()
     assert "--override" in held.publish_anyway
+    words = shlex.split(held.publish_anyway)
+    kept = read_config(Path(words[words.index("--config") + 1]))
+    assert change_config(RunConfig(), kept).hash == held.result.config.hash  # publishes what was computed
     with ledger_of(tmp_path) as ledger:
         assert ledger.current(WEEK) is None
         assert ledger.run(held.run_id).status == "held"
