@@ -58,15 +58,15 @@ def _publication(name: str = "publication_id", *, null: bool = False) -> Column[
     return Column(name, Integer, ForeignKey("publications.id"), nullable=null)
 
 
-def _theta() -> list[Column[float]]:
+def _theta(suffix: str = "", *, null: bool = False) -> list[Column[float]]:
     """alpha and p_A, each with the ends of its 90% interval; an open end is NULL."""
     return [
-        _number("alpha"),
-        _number("alpha_low", null=True),
-        _number("alpha_high", null=True),
-        _number("anomaly_rate"),
-        _number("anomaly_rate_low", null=True),
-        _number("anomaly_rate_high", null=True),
+        _number(f"alpha{suffix}", null=null),
+        _number(f"alpha{suffix}_low", null=True),
+        _number(f"alpha{suffix}_high", null=True),
+        _number(f"anomaly_rate{suffix}", null=null),
+        _number(f"anomaly_rate{suffix}_low", null=True),
+        _number(f"anomaly_rate{suffix}_high", null=True),
     ]
 
 
@@ -98,6 +98,7 @@ runs = Table(
     _text("contract", null=True),
     _text("coverage", null=True),
     _text("gate", null=True),
+    _text("pricing", null=True),  # which probability was priced, and why; NULL: the detector's own
     _text("warnings"),
     _text("timings"),  # seconds by step
     _text("environment"),
@@ -140,6 +141,9 @@ segments = Table(
     _text("warnings", null=True),
     _number("seconds", null=True),
     _text("model", null=True),
+    _text("calibration", null=True),  # version of the record that the priced probability comes from
+    *_theta("_over_weeks", null=True),  # this week's, with the weeks published before as a prior
+    _whole("weeks_pooled", null=True),  # how many those were
     Index(None, "week", "segment"),
 )
 
@@ -210,6 +214,26 @@ flags = Table(
     _text("row_hash"),
     UniqueConstraint("publication_id", "store_id", "sku_id"),
     Index(None, "store_id", "sku_id", "week"),
+)
+
+# Pairs that were not flagged and are checked all the same, drawn at random: no flags, so not among them.
+random_checks = Table(
+    "random_checks",
+    metadata,
+    _id(),
+    _publication(),
+    _text("week"),
+    _text("store_id"),
+    _text("sku_id"),
+    _text("segment"),
+    _whole("units"),
+    _number("expected_units"),
+    _number("anomaly_probability"),
+    _number("cost_false_alarm"),
+    _number("cost_missed"),
+    _number("inclusion_probability"),
+    UniqueConstraint("publication_id", "store_id", "sku_id"),
+    Index(None, "week", "store_id", "sku_id"),
 )
 
 # Which configuration is the champion or a challenger. Append-only.
@@ -357,6 +381,7 @@ CHAINED = (
     runs,
     segments,
     publications,
+    random_checks,
     config_roles,
     checks,
     evaluations,
