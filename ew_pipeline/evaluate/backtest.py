@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.data.panel import Panel
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.measures import Measures, Outcomes, measure
+from ew_pipeline.errors import DataError
+from ew_pipeline.evaluate.measures import Measures, measure
+from ew_pipeline.evaluate.parts import Outcomes
 from ew_pipeline.evaluate.policies import Policy
+from ew_pipeline.evaluate.priced import PAPER_COSTS, UniformCosts
+from ew_pipeline.evaluate.scoring import check_policies, outcomes_of, pooled, score_week
+from ew_pipeline.evaluate.tables import Grouping
 from ew_pipeline.evaluate.view import LabelSource, Memory, PastView
 from ew_pipeline.monitor.calibration import Calibration
 
@@ -57,10 +61,15 @@ def backtest(
     policies: Sequence[Policy],
     labels: LabelSource,
     progress: Callable[[str], None] = lambda line: None,
+    *,
+    costs: UniformCosts = PAPER_COSTS,
+    grouping: Grouping | None = None,
 ) -> Backtest:
-    """Score ``weeks`` (columns of the panel) one after the other and measure on their labels."""
-    if not policies or len({policy.name for policy in policies}) != len(policies):
-        raise UsageError("give at least one policy, and each name once.")
+    """Score ``weeks`` (columns of the panel) one after the other and measure on their labels.
+
+    ``grouping`` splits the pairs into segments that are measured by themselves, too.
+    """
+    check_policies(policies)
     memory = Memory()
     probability: dict[str, list[FloatArray]] = {policy.name: [] for policy in policies}
     order: dict[str, list[FloatArray]] = {policy.name: [] for policy in policies}
@@ -78,15 +87,15 @@ def backtest(
         pairs = view.pairs
         kept = truth.known[pairs]
         started = time.perf_counter()
-        for policy in policies:
-            begun = time.perf_counter()
-            score = policy.score(view)
-            seconds[policy.name] += time.perf_counter() - begun
-            probability[policy.name].append(score.probability[kept].astype(np.float32))
-            order[policy.name].append(score.order[kept].astype(np.float32))
+        scored = score_week(view, policies)
+        for name, score in scored.scores.items():
+            seconds[name] += scored.seconds[name]
+            probability[name].append(score.probability[kept].astype(np.float32))
+            order[name].append(score.order[kept].astype(np.float32))
             if score.calibration is not None:
-                calibrations.setdefault(policy.name, []).append(score.calibration)
-        outcomes.append(_outcomes(panel, t, len(done), pairs[kept], truth.anomaly[pairs][kept]))
+                calibrations.setdefault(name, []).append(score.calibration)
+        labelled = pairs[kept]
+        outcomes.append(outcomes_of(panel, t, labelled, truth.anomaly[labelled], grouping, len(done)))
         done.append(panel.weeks[t])
         memory.forget_before(t - REMEMBERED)
         rate = f"{int(kept.sum())} pairs, {outcomes[-1].anomaly.mean():.1%} anomalies"
@@ -96,17 +105,18 @@ def backtest(
             f"none of the {len(weeks)} weeks has labels.",
             "labels need several weeks of sales on both sides; choose weeks away from the ends of the table.",
         )
-    pooled = _pooled(outcomes)
+    everything = pooled(outcomes)
     measured = {}
     for policy in policies:
         name = policy.name
         p = np.concatenate(probability.pop(name)).astype(np.float64)
-        measured[name] = measure(p, np.concatenate(order.pop(name)).astype(np.float64), pooled)
+        ranked = np.concatenate(order.pop(name)).astype(np.float64)
+        measured[name] = measure(p, ranked, everything, costs)
     return Backtest(
         weeks=tuple(done),
         skipped=skipped,
-        pairs=pooled.anomaly.size,
-        anomalies=int(pooled.anomaly.sum()),
+        pairs=everything.anomaly.size,
+        anomalies=int(everything.anomaly.sum()),
         policies=measured,
         calibrations={name: tuple(records) for name, records in calibrations.items()},
         seconds=seconds,
@@ -128,21 +138,3 @@ def verdict(result: Backtest, default: str) -> Verdict:
         )
     better = f", the better trailing rule {min(rules.values()):.3f}" if rules else ""
     return Verdict(True, f"{default} costs {cost:.3f} of doing nothing{better}")
-
-
-def _outcomes(
-    panel: Panel, t: int, number: int, pairs: npt.NDArray[np.int64], anomaly: npt.NDArray[np.bool_]
-) -> Outcomes:
-    window = panel.units[pairs, max(0, t - 10) : t].astype(np.float64)
-    seen = (~np.isnan(window)).sum(axis=1)
-    velocity = np.where(seen > 0, np.nansum(window, axis=1) / np.maximum(seen, 1), panel.units[pairs, t])
-    return Outcomes(anomaly, np.full(pairs.size, number), panel.store[pairs].astype(np.int64), velocity)
-
-
-def _pooled(parts: Sequence[Outcomes]) -> Outcomes:
-    return Outcomes(
-        np.concatenate([part.anomaly for part in parts]),
-        np.concatenate([part.week for part in parts]),
-        np.concatenate([part.store for part in parts]),
-        np.concatenate([part.velocity for part in parts]),
-    )

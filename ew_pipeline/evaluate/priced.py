@@ -12,6 +12,7 @@ true probability.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,7 @@ class UniformCosts:
 
 PAPER_COSTS = UniformCosts()  # the text of section 4.2
 NOTEBOOK_COSTS = UniformCosts(false_alarm_high=10.0)  # what the authors' notebook draws
+COSTS: Mapping[str, UniformCosts] = {"text": PAPER_COSTS, "notebook": NOTEBOOK_COSTS}
 
 
 def priced_cost(probability: FloatArray, anomaly: BoolArray, costs: UniformCosts = PAPER_COSTS) -> FloatArray:

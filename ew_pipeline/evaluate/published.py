@@ -10,7 +10,8 @@ import pandas as pd
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import DataError
 from ew_pipeline.evaluate.cost import expected_cost
-from ew_pipeline.evaluate.measures import Measures, Outcomes, measure
+from ew_pipeline.evaluate.measures import Measures, measure
+from ew_pipeline.evaluate.parts import Outcomes
 from ew_pipeline.evaluate.view import LabelSource
 
 

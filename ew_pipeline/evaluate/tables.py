@@ -7,7 +7,7 @@ Rows are taken as they are or refused: nothing is repaired.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -18,6 +18,7 @@ import pandas as pd
 from ew_pipeline.data._sql_text import quoted
 from ew_pipeline.data.assortment import choose_rule
 from ew_pipeline.data.panel import Panel, fill_ranged_zeros, panel_from_codes
+from ew_pipeline.data.segments import segments_of_pairs
 from ew_pipeline.data.sources import Source, as_week_text, open_source
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.evaluate.view import TruthLabels
@@ -31,6 +32,14 @@ CHECK_OUTCOMES = {"confirmed": 1.0, "healthy": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which segment each pair of a panel belongs to: ``names[of[pair]]``."""
+
+    names: tuple[str, ...]
+    of: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class SalesHistory:
     """A panel, and how it was read.
 
@@ -39,12 +48,14 @@ class SalesHistory:
     zero_rule : explicit, listing or inferred.
     numbered : weeks were whole numbers; otherwise the panel's labels are ISO weeks.
     ignored : columns that were not used.
+    grouping : segments of the pairs, when asked for.
     """
 
     panel: Panel
     zero_rule: str
     numbered: bool
     ignored: tuple[str, ...]
+    grouping: Grouping | None = None
 
     def position(self, week: str) -> int:
         """The column of a week as the user writes it, also one outside the table."""
@@ -53,22 +64,43 @@ class SalesHistory:
 
 
 def read_history(
-    sales: str, listing: str | None = None, zeros: str = "auto", trailing: int = 5
+    sales: str,
+    listing: str | None = None,
+    zeros: str = "auto",
+    trailing: int = 5,
+    segment_by: str | None = None,
 ) -> SalesHistory:
-    """Read every week of ``sales``. ``zeros`` says what a ranged pair without a row means."""
+    """Read every week of ``sales``.
+
+    ``zeros`` says what a ranged pair without a row means; ``segment_by`` is a column of the sales or the
+    listing to split the pairs by.
+    """
     if zeros not in ZERO_RULES:
         raise UsageError(f"zeros is {zeros!r}.", f"choose one of {', '.join(ZERO_RULES)}.")
     with duckdb.connect() as connection:
         source = open_source(sales, connection)
         _require(source, ("store_id", "sku_id", "week", "units"))
         wanted = ["store_id", "sku_id", "week", "units", *(["promo"] if "promo" in source.columns else [])]
-        frame = _read(source, wanted, connection)
-        listed = None if listing is None else _read_listing(listing, connection)
+        beside = [name for name in source.columns if name == segment_by and name not in wanted]
+        frame = _read(source, [*wanted, *beside], connection)
+        listed = None
+        if listing is not None:
+            listed = _read_listing(listing, connection, None if beside else segment_by)
     if frame.empty:
         raise DataError(f"{sales} has no rows.", "export it again.")
-    units = _numbers(frame["units"], "units", source.label)
+    history = history_of(frame, listed, zeros, trailing, source.label)
+    ignored = tuple(name for name in source.columns if name not in (*wanted, segment_by))
+    grouping = None if segment_by is None else _grouping(history, frame, listed, segment_by)
+    return replace(history, ignored=ignored, grouping=grouping)
+
+
+def history_of(
+    frame: pd.DataFrame, listed: pd.DataFrame | None, zeros: str, trailing: int, label: str
+) -> SalesHistory:
+    """A panel from rows ``store_id``, ``sku_id``, ``week``, ``units`` (and ``promo``), zeros by the rule."""
+    units = _numbers(frame["units"], "units", label)
     _refuse_bad_units(frame, units)
-    weeks, number, numbered = _weeks(frame["week"], source.label)
+    weeks, number, numbered = _weeks(frame["week"], label)
     promo = None
     if "promo" in frame:
         promo = frame["promo"].astype("str").str.strip().str.lower().isin(TRUE_WORDS).to_numpy()
@@ -85,8 +117,7 @@ def read_history(
         panel = _fill_listed(panel, listed, numbered)
     elif rule == "inferred":
         panel = fill_ranged_zeros(panel, trailing)
-    ignored = tuple(name for name in source.columns if name not in wanted)
-    return SalesHistory(panel, rule, numbered, ignored)
+    return SalesHistory(panel, rule, numbered, ())
 
 
 def read_truth(truth: str, history: SalesHistory, column: str | None, threshold: float) -> TruthLabels:
@@ -204,15 +235,45 @@ def _week_number(value: str, numbered: bool) -> int:
         ) from None
 
 
-def _read_listing(listing: str, connection: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+def _read_listing(
+    listing: str, connection: duckdb.DuckDBPyConnection, segment_by: str | None = None
+) -> pd.DataFrame:
     source = open_source(listing, connection)
     _require(source, ("store_id", "sku_id"))
     present = [name for name in ("first_week", "last_week") if name in source.columns]
-    cells = [f"CAST({quoted(name)} AS VARCHAR) AS {name}" for name in ("store_id", "sku_id")]
+    beside = [segment_by] if segment_by is not None and segment_by in source.columns else []
+    cells = [f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}" for name in ("store_id", "sku_id", *beside)]
     cells += [f"{as_week_text(name, source.columns[name])} AS {name}" for name in present]
-    relation = source.relation(["store_id", "sku_id", *present], None)
+    relation = source.relation(["store_id", "sku_id", *present, *beside], None)
     found: pd.DataFrame = connection.execute(f"SELECT {', '.join(cells)} FROM {relation}").df()
     return found
+
+
+def _grouping(
+    history: SalesHistory, frame: pd.DataFrame, listed: pd.DataFrame | None, column: str
+) -> Grouping:
+    """The segments as the weekly run would make them: the latest row of a pair says."""
+    rows = frame if column in frame else listed
+    if rows is None or column not in rows or column in ("store_id", "sku_id", "week", "units"):
+        raise UsageError(
+            f"there is no column {column!r} to split by in the sales or the listing.",
+            "name one that is there with --segment-by.",
+        )
+    if "week" in rows:
+        order = np.argsort(_map_weeks(rows["week"], history.numbered), kind="stable")
+        rows = rows.iloc[order]
+    panel = history.panel
+    at = panel.rows_of(rows["store_id"], rows["sku_id"])
+    codes, names = pd.factorize(rows[column], sort=True)
+    m = panel.sku_ids.size
+    keys = panel.store.astype(np.int64) * m + panel.sku
+    segments = segments_of_pairs(
+        tuple(map(str, names)),
+        keys[at[at >= 0]],
+        codes[at >= 0].astype(np.int32),
+        (panel.store_ids.size, m),
+    )
+    return Grouping(segments.names, segments.of(keys).astype(np.int64))
 
 
 def _fill_listed(panel: Panel, listed: pd.DataFrame, numbered: bool) -> Panel:

@@ -146,3 +146,25 @@ def test_truth_of_other_pairs_is_refused(tmp_path):
         read_truth(written(truth.assign(store_id="z"), tmp_path / "t"), table, None, 0.5)
     with pytest.raises(DataError, match="name the one that tells"):
         read_truth(written(truth.drop(columns="label"), tmp_path / "t"), table, None, 0.5)
+
+
+def test_pairs_are_split_by_a_column_of_the_sales_or_the_listing(tmp_path):
+    rows = pd.concat([ROWS, ROWS.assign(sku_id="b")], ignore_index=True)
+    coloured = rows.assign(colour=np.where(rows["sku_id"] == "a", "red", "blue"))
+    table = read_history(written(coloured, tmp_path), segment_by="colour")
+    assert [table.grouping.names[code] for code in table.grouping.of] == ["red", "blue"] * 2
+    assert table.ignored == ()
+    (tmp_path / "l").mkdir()
+    listing = pd.DataFrame({"store_id": ["007", "8"], "sku_id": "a", "region": ["north", "south"]})
+    table = read_history(
+        written(ROWS, tmp_path), written(listing, tmp_path / "l", "csv"), segment_by="region"
+    )
+    assert [table.grouping.names[code] for code in table.grouping.of] == ["north", "south"]
+    with pytest.raises(UsageError, match="no column 'shade' to split by"):
+        read_history(written(coloured, tmp_path), segment_by="shade")
+
+
+def test_the_latest_row_of_a_pair_says_its_segment(tmp_path):
+    moved = ROWS.assign(tier=["new", "old", "old", "new"])  # by week: new then old; old then new
+    table = read_history(written(moved.sample(frac=1, random_state=3), tmp_path), segment_by="tier")
+    assert [table.grouping.names[code] for code in table.grouping.of] == ["old", "new"]

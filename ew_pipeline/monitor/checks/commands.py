@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from ew_pipeline.console import ExitCode, emit_json, messages, results
-from ew_pipeline.monitor.checks.evaluating import CheckEvaluation, Estimate
+from ew_pipeline.evaluate.bootstrap import Estimate
+from ew_pipeline.monitor.checks.evaluating import CheckEvaluation
 from ew_pipeline.monitor.checks.evaluating import evaluate_checks as evaluate_them
 from ew_pipeline.monitor.checks.reading import CheckTable, one_check, read_checks
 from ew_pipeline.monitor.checks.recording import Recorded, record_checks

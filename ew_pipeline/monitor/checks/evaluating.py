@@ -21,22 +21,13 @@ from numpy.typing import NDArray
 
 from ew_pipeline.algorithm.types import Bool, Float
 from ew_pipeline.errors import UsageError
+from ew_pipeline.evaluate.bootstrap import Estimate, estimate, ratio, times_drawn
 from ew_pipeline.monitor.checks.recording import UNDECIDED, newest_checks
 from ew_pipeline.publish.ledger import Ledger, Publication
 from ew_pipeline.week import Week
 
 DRAWS = 2000
-LEVEL = 0.9
 BINS = 10
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and the ends of its 90% interval; NaN where the checks cannot tell."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -100,10 +91,10 @@ def evaluate_checks(
     totals = _Totals.of(list(publications.values()))
     stores, store = np.unique(sample["store_id"].to_numpy(dtype=str), return_inverse=True)
     sums = _sums_by_store(sample, flag, wrong, store, stores.size)
-    times = _resamples(stores.size, draws, seed)
+    times = times_drawn(stores.size, draws, seed)
     once = _figures(sums.sum(axis=0, keepdims=True), totals)
     many = _figures(times @ sums, totals)
-    estimates = {name: _estimate(once[name][0], many[name]) for name in once}
+    estimates = {name: estimate(once[name][0], many[name]) for name in once}
     curve = _calibration(sample, wrong)
     return CheckEvaluation(
         first=str(from_week),
@@ -122,13 +113,6 @@ def evaluate_checks(
         why=tuple(_reasons(flag, stores.size)),
         **estimates,
     )
-
-
-def _resamples(stores: int, draws: int, seed: int) -> NDArray[np.integer]:
-    """How often each store is in each of the draws."""
-    if stores == 0:
-        return np.zeros((draws, 0), dtype=np.int64)
-    return np.random.default_rng(seed).multinomial(stores, np.full(stores, 1 / stores), draws)
 
 
 @dataclass(frozen=True)
@@ -190,13 +174,13 @@ def _figures(sums: Float, totals: _Totals) -> dict[str, Float]:
     found, missed = sums[:, FLAG_WRONG] * of_flags, sums[:, REST_WRONG] * of_rest
     saved, wasted = sums[:, SAVED] * of_flags, sums[:, WASTED] * of_flags
     lost = sums[:, MISSED] * of_rest
-    precision = _ratio(sums[:, FLAG_WRONG], sums[:, FLAG])
+    precision = ratio(sums[:, FLAG_WRONG], sums[:, FLAG])
     rate = (found + missed) / max(totals.pairs, 1)
     return {
         "precision": precision,
-        "recall": _ratio(found, found + missed),
+        "recall": ratio(found, found + missed),
         "anomaly_rate": rate,
-        "lift": _ratio(precision, rate),
+        "lift": ratio(precision, rate),
         "saving": saved - wasted,
         "cost": wasted + lost,
         "cost_ignoring": saved + lost,
@@ -205,20 +189,7 @@ def _figures(sums: Float, totals: _Totals) -> dict[str, Float]:
 
 def _scale(size: int, checked: Float) -> Float:
     """What a group's sums are multiplied with; nothing is known of a group that nobody checked."""
-    return np.zeros(len(checked)) if size == 0 else _ratio(np.full(len(checked), float(size)), checked)
-
-
-def _ratio(above: Float, below: Float) -> Float:
-    """NaN where there is nothing to divide by."""
-    return np.asarray(np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0))
-
-
-def _estimate(value: float, drawn: Float) -> Estimate:
-    known = drawn[np.isfinite(drawn)]
-    if not math.isfinite(value) or known.size == 0:
-        return Estimate(float(value), math.nan, math.nan)
-    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(value), float(low), float(high))
+    return np.zeros(len(checked)) if size == 0 else ratio(np.full(len(checked), float(size)), checked)
 
 
 def _calibration(sample: pd.DataFrame, wrong: Bool) -> tuple[CalibrationBin, ...]:
