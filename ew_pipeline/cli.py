@@ -152,6 +152,8 @@ lazy_command(
     reproduce, "table2", "ew_pipeline.evaluate.table2:table2", "The real-data protocol of section 4.2."
 )
 lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
+lazy_command(reproduce, "auc", f"{EXPERIMENTS}.auc:auc", "AUC against the ideal policy, and mean ROC.")
+lazy_command(reproduce, "limits", f"{EXPERIMENTS}.limits:limits", "What sets the worst fifth apart.")
 lazy_command(
     reproduce,
     "robustness",

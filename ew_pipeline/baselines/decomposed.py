@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.baselines.drmf import drmf
+from ew_pipeline.baselines.low_rank import LowRank
 from ew_pipeline.baselines.rmc import rmc
 from ew_pipeline.baselines.stable_pcp import stable_pcp
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -21,7 +22,8 @@ from ew_pipeline.evaluate.policies import Score
 from ew_pipeline.evaluate.view import PastView
 
 FloatArray = npt.NDArray[np.float64]
-Method = Callable[[SalesMatrix, int, float], FloatArray]
+BoolArray = npt.NDArray[np.bool_]
+Method = Callable[[SalesMatrix, int, float], LowRank]
 
 METHODS: dict[str, Method] = {"drmf": drmf, "stable-pcp": stable_pcp, "rmc": rmc}
 RANK = 3
@@ -44,16 +46,18 @@ class Decomposed:
     def score(self, view: PastView) -> Score:
         size = self._size(view, view.t)
         share = self._tuned_share(view)
-        return Score(_top(size, share), size / max(float(size.max()), 1e-9))
+        flags = largest(size, share).astype(np.float64)
+        return Score(flags, size / max(float(size.max()), 1e-9))
 
     def _size(self, view: PastView, week: int) -> FloatArray:
         """How far each pair observed in the week lies from M; below it only, if one-sided."""
         what = f"fitted by {self.method}"
         fitted = view.memory.get(what, week, np.ndarray)
         if fitted is None:
-            fitted = view.memory.keep(what, week, METHODS[self.method](view.panel.sales(week), RANK, SHARE))
-        gap = fitted - view.panel.units[view.panel.observed[:, week], week]
-        return np.asarray(np.maximum(gap, 0.0) if self.one_sided else np.abs(gap))
+            sales = view.panel.sales(week)
+            fitted = view.memory.keep(what, week, METHODS[self.method](sales, RANK, SHARE).at(sales))
+        units = view.panel.units[view.panel.observed[:, week], week]
+        return distance(units, fitted, one_sided=self.one_sided)
 
     def _tuned_share(self, view: PastView) -> float:
         wrong = np.zeros(len(SHARES))
@@ -63,15 +67,21 @@ class Decomposed:
             size, labelled = self._size(view, week), known.known[pairs]
             truth = known.anomaly[pairs][labelled]
             # A hard flag costs the same whether it is false or missing: half the highest cost, on average.
-            wrong += [float((_top(size, share)[labelled] != truth).sum()) for share in SHARES]
+            wrong += [float((largest(size, share)[labelled] != truth).sum()) for share in SHARES]
         return SHARES[int(np.argmin(wrong))] if labels else SHARE
 
 
-def _top(size: FloatArray, share: float) -> FloatArray:
-    """1 for the largest ``share``, and never for a pair on its expectation."""
+def distance(units: FloatArray, fitted: FloatArray, *, one_sided: bool) -> FloatArray:
+    """How far sales lie from M; only how far below it, if one-sided."""
+    gap = fitted - units
+    return np.asarray(np.maximum(gap, 0.0) if one_sided else np.abs(gap))
+
+
+def largest(size: FloatArray, share: float) -> BoolArray:
+    """Where A is not zero: the largest ``share``, and never a pair on its expectation."""
     if share <= 0.0:
-        return np.zeros(size.size)
-    return ((size > np.quantile(size, 1.0 - share)) & (size > 0.0)).astype(np.float64)
+        return np.zeros(size.size, dtype=np.bool_)
+    return np.asarray((size > np.quantile(size, 1.0 - share)) & (size > 0.0))
 
 
 def published_methods() -> Sequence[Decomposed]:

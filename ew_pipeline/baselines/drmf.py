@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.baselines.low_rank import FloatArray, LowRank, filled_svd, start, usable_rank
+from ew_pipeline.baselines.low_rank import LowRank, filled_svd, start, usable_rank
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 TURNS = 40
 TOLERANCE = 1e-3
 
 
-def drmf(sales: SalesMatrix, rank: int, share: float) -> FloatArray:
-    """M on the observed entries; ``share`` of them may be anomalies."""
+def drmf(sales: SalesMatrix, rank: int, share: float) -> LowRank:
+    """M; ``share`` of the observed entries may be anomalies."""
     rank = usable_rank(rank, sales)
     X = sales.counts.astype(np.float64)
     M = start(sales, rank)
@@ -32,4 +32,4 @@ def drmf(sales: SalesMatrix, rank: int, share: float) -> FloatArray:
         before, fitted = fitted, M.at(sales)
         if np.linalg.norm(fitted - before) <= TOLERANCE * max(float(np.linalg.norm(before)), 1e-9):
             break
-    return fitted
+    return M

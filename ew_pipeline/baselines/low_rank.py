@@ -21,14 +21,20 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """M = left @ right."""
+    """M = left @ right, its entries kept within ``bound`` of zero."""
 
     left: FloatArray
     right: FloatArray
+    bound: float = np.inf
 
     def at(self, sales: SalesMatrix) -> FloatArray:
         """M on the observed entries, in their order."""
-        return np.asarray(np.einsum("er,re->e", self.left[sales.rows], self.right[:, sales.cols]))
+        product = np.einsum("er,re->e", self.left[sales.rows], self.right[:, sales.cols])
+        return np.asarray(np.clip(product, -self.bound, self.bound))
+
+    def dense(self) -> FloatArray:
+        """M everywhere, n x m: for simulated data, where its error is known."""
+        return np.asarray(np.clip(self.left @ self.right, -self.bound, self.bound))
 
 
 def start(sales: SalesMatrix, rank: int) -> LowRank:

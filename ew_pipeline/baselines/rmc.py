@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.baselines.low_rank import FloatArray
+from ew_pipeline.baselines.low_rank import LowRank
 from ew_pipeline.baselines.stable_pcp import stable_pcp
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
@@ -17,7 +17,7 @@ BOUND = 2.0
 BOUND_QUANTILE = 0.999
 
 
-def rmc(sales: SalesMatrix, rank: int, share: float) -> FloatArray:
-    """M on the observed entries; ``share`` of them may be anomalies."""
+def rmc(sales: SalesMatrix, rank: int, share: float) -> LowRank:
+    """M; ``share`` of the observed entries may be anomalies."""
     bound = BOUND * max(float(np.quantile(sales.counts, BOUND_QUANTILE)), 1.0)
     return stable_pcp(sales, rank, share, bound)

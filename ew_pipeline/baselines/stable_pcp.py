@@ -9,17 +9,19 @@ and the penalty so that M has the given rank, i.e. it equals the first singular 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ew_pipeline.baselines.low_rank import FloatArray, LowRank, filled_svd, start, usable_rank
+from ew_pipeline.baselines.low_rank import LowRank, filled_svd, start, usable_rank
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 TURNS = 60
 TOLERANCE = 1e-3
 
 
-def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.inf) -> FloatArray:
-    """M on the observed entries; ``share`` of them may be anomalies. ``bound`` is RMC's on |M| and |A|."""
+def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.inf) -> LowRank:
+    """M; ``share`` of the observed entries may be anomalies. ``bound`` is RMC's on |M| and |A|."""
     rank = usable_rank(rank, sales)
     X = sales.counts.astype(np.float64)
     M = start(sales, rank)
@@ -35,4 +37,4 @@ def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.in
         before, fitted = fitted, np.clip(M.at(sales), -bound, bound)
         if np.linalg.norm(fitted - before) <= TOLERANCE * max(float(np.linalg.norm(before)), 1e-9):
             break
-    return np.asarray(fitted)
+    return replace(M, bound=bound)

@@ -10,7 +10,8 @@ import pytest
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.data.synthetic import EnsembleSettings
 from ew_pipeline.errors import FitError, UsageError
-from ew_pipeline.evaluate.experiments.instance import InstanceTask, Record, run_instance
+from ew_pipeline.evaluate.experiments.instance import InstanceTask, run_instance
+from ew_pipeline.evaluate.experiments.record import Record
 
 SMALL = EnsembleSettings(n=20, m=24, rank=1, mean=5.0, alpha=0.1, anomaly_rate=0.15)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.evaluate.experiments.instance import (
+from ew_pipeline.evaluate.experiments.record import (
     RateRecord,
     Record,
     ThetaRecord,
@@ -33,6 +33,8 @@ IGNORED = Record(
     true_rank=1,
     true_alpha=0.5,
     true_anomaly_rate=0.1,
+    true_mean=5.0,
+    true_observed_share=0.8,
     cost=0.5,
     cost_ideal=0.1,
     cost_ignore=0.5,

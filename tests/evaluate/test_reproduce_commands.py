@@ -62,7 +62,7 @@ def test_table1_prints_tables_for_people_and_progress_on_stderr(tmp_path):
 
 def test_a_study_that_was_stopped_ends_with_the_same_summary(tmp_path):
     whole = json_of(*TABLE_1_SMALL, "--out", str(tmp_path))
-    log = tmp_path / "table1.jsonl"
+    log = tmp_path / "instances.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     assert len(lines) == 6
     log.write_bytes(b"".join(lines[:3]) + lines[3][:50])

@@ -14,6 +14,7 @@ from ew_pipeline.evaluate.experiments.requirements import Verdict
 
 STYLE_OF = {"pass": "green", "FAIL": "bold red"}
 WIDTH_WITHOUT_TERMINAL = 120
+VERDICT_HEAD = ("figure", "measured", "required", "aim", "")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -36,19 +37,18 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 def print_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
     """What is required beside what was measured."""
-    print_table(
-        title,
-        ("figure", "measured", "required", "aim", ""),
-        [
-            (
-                f"{v.requirement.case}: {v.requirement.words}" if v.requirement.case else v.requirement.words,
-                number(v.value, 4),
-                v.requirement.bound,
-                "" if v.requirement.aim is None else f"<= {v.requirement.aim:g}",
-                v.mark,
-            )
-            for v in verdicts
-        ],
+    print_table(title, VERDICT_HEAD, [verdict_row(v) for v in verdicts])
+
+
+def verdict_row(verdict: Verdict) -> tuple[str, ...]:
+    """The cells under ``VERDICT_HEAD``."""
+    required = verdict.requirement
+    return (
+        f"{required.case}: {required.words}" if required.case else required.words,
+        number(verdict.value, 4),
+        required.bound,
+        "" if required.aim is None else f"<= {required.aim:g}",
+        verdict.mark,
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.experiments.instance import InstanceTask, Record, run_instance, warm_up
+from ew_pipeline.evaluate.experiments.instance import InstanceTask, run_instance, warm_up
+from ew_pipeline.evaluate.experiments.record import Record
 from ew_pipeline.evaluate.experiments.runner import Study
 
 Seed = Annotated[int, typer.Option(min=0, help="Base seed; instance k has its own child of it.")]
@@ -24,8 +25,14 @@ Out = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
+RECORDS = "instances"  # one file for all studies of instances: table1, auc and limits meet the same ones
 SOURCES = (
     "algorithm",
+    "baselines/decomposed.py",
+    "baselines/drmf.py",
+    "baselines/low_rank.py",
+    "baselines/rmc.py",
+    "baselines/stable_pcp.py",
     "data/_checks.py",
     "data/_long.py",
     "data/sales_matrix.py",
@@ -33,6 +40,8 @@ SOURCES = (
     "evaluate/cost.py",
     "evaluate/metrics.py",
     "evaluate/experiments/instance.py",
+    "evaluate/experiments/methods.py",
+    "evaluate/experiments/record.py",
 )
 
 
@@ -43,7 +52,7 @@ def processes(jobs: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def names(text: str, allowed: Sequence[str], what: str) -> list[str]:
+def names(text: str, allowed: Collection[str], what: str) -> list[str]:
     """A comma-separated list in which every name is allowed, in the order given."""
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in allowed]
@@ -58,5 +67,5 @@ def run_records(
     title: str, tasks: Sequence[InstanceTask], jobs: int | None, out: Path | None
 ) -> list[Record]:
     """Run or take over every task; the records in the same order."""
-    study = Study(title, run_instance, prepare=warm_up, sources=SOURCES)
+    study = Study(title, run_instance, prepare=warm_up, sources=SOURCES, records=RECORDS)
     return [Record.from_json(row) for row in study.run(tasks, jobs=processes(jobs), folder=out)]

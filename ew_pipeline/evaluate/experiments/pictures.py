@@ -7,33 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ew_pipeline.evaluate.experiments.instance import IGNORE, Record
+from ew_pipeline.evaluate.experiments.methods import IDEAL, IGNORE
+from ew_pipeline.evaluate.experiments.record import ROC_GRID, Record
 from ew_pipeline.evaluate.experiments.summary import CalibrationRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DOTS_PER_INCH = 150
+    from ew_pipeline.evaluate.experiments.limits import Limits
+
+DOTS_PER_INCH = 100  # a picture stays below 60 kB, small enough to be kept beside a page
+PANEL = (5.2, 4.0)
+PALETTE = 128
+SMALL_PANEL = (2.1, 2.2)
 
 
 @contextmanager
-def _figure(path: Path, panels: int) -> Iterator[list[Axes]]:
-    """A figure without pyplot: no global state, no display."""
+def _figure(
+    path: Path, panels: int, rows: int = 1, panel: tuple[float, float] = PANEL
+) -> Iterator[list[Axes]]:
+    """A figure without pyplot: no global state, no display. The panels come row by row."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from PIL import Image
 
     with mpl.rc_context({"axes.grid": True, "grid.alpha": 0.3, "font.size": 9}):
-        figure = Figure(figsize=(5.2 * panels, 4.0), layout="constrained")
+        figure = Figure(figsize=(panel[0] * panels, panel[1] * rows), dpi=DOTS_PER_INCH, layout="constrained")
         FigureCanvasAgg(figure)
-        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        yield list(figure.subplots(rows, panels, squeeze=False).ravel())
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=DOTS_PER_INCH)
+        drawn = BytesIO()
+        figure.savefig(drawn)
+        # Few colours are used: a palette makes the file a third as large.
+        Image.open(drawn).convert("RGB").quantize(PALETTE).save(path, "PNG", optimize=True)
 
 
 def save_table1(records: Sequence[Record], calibration: Sequence[CalibrationRow], path: Path) -> None:
@@ -77,3 +90,38 @@ def save_regret(regrets: Mapping[int, Sequence[float]], slope: float | None, pat
         axes.set_xlabel("n = m")
         axes.set_ylabel("regret")
         axes.legend()
+
+
+def save_auc(
+    scatter: Mapping[str, Sequence[tuple[float, float]]], curves: Mapping[str, Sequence[float]], path: Path
+) -> None:
+    """Left: AUC of the ideal policy and of a rival against ours, as the paper's figure. Right: mean ROC."""
+    with _figure(path, 2) as (left, right):
+        for (name, points), colour in zip(scatter.items(), ("C0", "C2"), strict=False):
+            x, y = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
+            left.plot(x, y, ".", color=colour, label=name, alpha=0.7)
+        left.plot([0.5, 1], [0.5, 1], color="grey", linewidth=1)
+        left.set_xlabel("AUC of the default")
+        left.set_ylabel("AUC of the other")
+        left.legend(loc="lower right")
+        for method, curve in curves.items():
+            right.plot(ROC_GRID, curve, "--" if method == IDEAL else "-", label=method)
+        right.set_xlabel("false-positive rate")
+        right.set_ylabel("true-positive rate")
+        right.legend(loc="lower right")
+
+
+def save_limits(found: Sequence[Limits], edges: Mapping[str, Sequence[float]], path: Path) -> None:
+    """One row a measure, one panel a parameter: the worst fifth within all instances."""
+    with _figure(path, len(edges), len(found), SMALL_PANEL) as panels:
+        for row, each in enumerate(found):
+            for column, contrast in enumerate(each.contrasts):
+                axes = panels[row * len(edges) + column]
+                bins = np.asarray(edges[contrast.parameter])
+                for counts, label in ((contrast.all_counts, "all"), (contrast.worst_counts, "worst fifth")):
+                    share = np.asarray(counts) / max(sum(counts), 1)
+                    axes.stairs(share, bins, fill=label != "all", alpha=0.9, label=label)
+                axes.set_title(contrast.parameter, fontsize=9)
+                if column == 0:
+                    axes.set_ylabel(f"by {each.measure}")
+        panels[0].legend(fontsize=7)

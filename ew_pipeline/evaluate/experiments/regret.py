@@ -5,17 +5,21 @@ Theorem 1 bounds it by O(1/sqrt(n)) up to logarithms; we measure about 1/n.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 
-from ew_pipeline.console import emit_json
 from ew_pipeline.data.synthetic import EnsembleSettings
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.experiments import display, options, pictures
-from ew_pipeline.evaluate.experiments.instance import DEFAULT, METHODS, InstanceTask, Record
+from ew_pipeline.evaluate.experiments import options, pictures, printed
+from ew_pipeline.evaluate.experiments.display import number as n
+from ew_pipeline.evaluate.experiments.display import tally
+from ew_pipeline.evaluate.experiments.instance import InstanceTask
+from ew_pipeline.evaluate.experiments.methods import DEFAULT, METHODS
+from ew_pipeline.evaluate.experiments.record import Record
+from ew_pipeline.evaluate.experiments.report import Report, Table, present, verdict_table
 from ew_pipeline.evaluate.experiments.requirements import REGRET, Verdict, judge
 from ew_pipeline.evaluate.experiments.summary import MethodSummary, log_log_slope, summarise
 
@@ -47,73 +51,71 @@ def regret(
     """Regret by n at r = 3, mean 5, p_O = .8, p_A = .04, alpha = .2, with the slope of its logarithm."""
     options.names(method, METHODS, "method")
     tasks = [
-        InstanceTask(f"n = {n}", representative(n), method, seed, k)
-        for n in _sizes(sizes)
-        for k in range(count_at(n, instances))
+        InstanceTask(f"n = {size}", representative(size), method, seed, k)
+        for size in _sizes(sizes)
+        for k in range(count_at(size, instances))
     ]
     records = options.run_records(TITLE, tasks, jobs, out)
     table = build(records)
     if out is not None:
-        regrets = {n: [r.regret for r in records if r.n == n] for n in table.sizes}
+        regrets = {size: [r.regret for r in records if r.n == size] for size in table.sizes}
         pictures.save_regret(regrets, table.slope, out / f"{TITLE}.png")
-    if json:
-        emit_json(document(table, seed=seed, method=method))
-    else:
-        show(table, method)
+    asked = {"sizes": sizes, "instances": instances, "method": method, "seed": seed}
+    present(report(table, asked), out, as_json=json)
 
 
-def representative(n: int) -> EnsembleSettings:
+def representative(size: int) -> EnsembleSettings:
     """The setting of the paper's figure of regret against n."""
-    return EnsembleSettings(n=n, m=n, rank=3, mean=5.0, observed_share=0.8, anomaly_rate=0.04, alpha=0.2)
+    return EnsembleSettings(
+        n=size, m=size, rank=3, mean=5.0, observed_share=0.8, anomaly_rate=0.04, alpha=0.2
+    )
 
 
-def count_at(n: int, instances: int) -> int:
+def count_at(size: int, instances: int) -> int:
     """Fewer instances where each is larger: its regret varies less, and costs more to find."""
-    return min(instances, max(FEWEST, instances * FULL_COUNT_UP_TO // n))
+    return min(instances, max(FEWEST, instances * FULL_COUNT_UP_TO // size))
 
 
 def build(records: Sequence[Record]) -> RegretBySize:
     by_size: dict[int, list[Record]] = {}
     for record in records:
         by_size.setdefault(record.n, []).append(record)
-    sizes = {n: summarise(by_size[n]) for n in sorted(by_size)}
+    sizes = {size: summarise(by_size[size]) for size in sorted(by_size)}
     slope = log_log_slope(list(sizes), [summary.regret for summary in sizes.values()])
     at_100 = sizes[100].regret if 100 in sizes else None
     return RegretBySize(sizes, slope, judge(REGRET, {"slope": slope, "regret_at_100": at_100}))
 
 
-def document(table: RegretBySize, **study: object) -> dict[str, Any]:
-    """The figures as plain values, for --json."""
-    return {
-        "experiment": TITLE,
-        **study,
-        "sizes": {str(n): asdict(summary) for n, summary in table.sizes.items()},
+def report(table: RegretBySize, asked: Mapping[str, Any]) -> Report:
+    """The curve as a table."""
+    rows = tuple(
+        (
+            str(size),
+            str(s.instances),
+            n(s.regret, 5),
+            n(s.regret_se, 5),
+            n(s.regret_worst, 5),
+            n(s.above_ignore, 4),
+            n(s.error_frobenius, 1),
+            n(s.cpu_mean, 2),
+            tally(s.tiers),
+        )
+        for size, s in table.sizes.items()
+    )
+    head = ("n = m", "instances", "regret", "± s.e.", "worst", "cost − Ignore", "‖M − M*‖F", "CPU s", "tier")
+    figures = {
+        "sizes": {str(size): asdict(summary) for size, summary in table.sizes.items()},
         "slope": table.slope,
         "requirements": [v.plain() for v in table.verdicts],
     }
-
-
-def show(table: RegretBySize, method: str) -> None:
-    n = display.number
-    display.print_table(
-        f"Regret by n, method {method}",
-        ("n = m", "instances", "regret", "± s.e.", "worst", "cost − Ignore", "‖M − M*‖F", "CPU s", "tier"),
-        [
-            (
-                str(size),
-                str(s.instances),
-                n(s.regret, 5),
-                n(s.regret_se, 5),
-                n(s.regret_worst, 5),
-                n(s.above_ignore, 4),
-                n(s.error_frobenius, 1),
-                n(s.cpu_mean, 2),
-                display.tally(s.tiers),
-            )
-            for size, s in table.sizes.items()
-        ],
+    return Report(
+        TITLE,
+        asked,
+        figures,
+        (Table(f"Regret by n, method {asked['method']}", head, rows),),
+        (verdict_table("Required", table.verdicts),),
+        (*printed.REGRET, *printed.ENSEMBLE[1:]),
     )
-    display.print_verdicts("Required", table.verdicts)
 
 
 def _sizes(text: str) -> list[int]:

@@ -8,10 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ew_pipeline.console import emit_json
 from ew_pipeline.data.synthetic import EnsembleSettings
-from ew_pipeline.evaluate.experiments import display, options
-from ew_pipeline.evaluate.experiments.instance import METHODS, InstanceTask, Record
+from ew_pipeline.evaluate.experiments import options
+from ew_pipeline.evaluate.experiments.display import number as n
+from ew_pipeline.evaluate.experiments.display import tally
+from ew_pipeline.evaluate.experiments.instance import InstanceTask
+from ew_pipeline.evaluate.experiments.methods import METHODS
+from ew_pipeline.evaluate.experiments.record import Record
+from ew_pipeline.evaluate.experiments.report import Report, Table, present, verdict_table
 from ew_pipeline.evaluate.experiments.requirements import ROBUSTNESS, Verdict, judge
 from ew_pipeline.evaluate.experiments.summary import MethodSummary, summarise
 
@@ -54,10 +58,8 @@ def robustness(
     tasks = [InstanceTask(case, CASES[case], method, seed, k) for case in chosen for k in range(instances)]
     records = options.run_records(TITLE, tasks, jobs, out)
     table = build(records)
-    if json:
-        emit_json(document(table, instances=instances, seed=seed, method=method))
-    else:
-        show(table, instances, method)
+    asked = {"instances": instances, "cases": cases, "method": method, "seed": seed}
+    present(report(table, asked), out, as_json=json)
 
 
 def build(records: Sequence[Record]) -> dict[str, tuple[MethodSummary, list[Verdict]]]:
@@ -73,37 +75,32 @@ def build(records: Sequence[Record]) -> dict[str, tuple[MethodSummary, list[Verd
     return table
 
 
-def document(table: Mapping[str, tuple[MethodSummary, list[Verdict]]], **study: object) -> dict[str, Any]:
-    """The figures as plain values, for --json."""
-    return {
-        "experiment": TITLE,
-        **study,
+def report(table: Mapping[str, tuple[MethodSummary, list[Verdict]]], asked: Mapping[str, Any]) -> Report:
+    """One row a case."""
+    rows = tuple(
+        (
+            case,
+            n(s.regret, 4),
+            n(s.regret_se, 4),
+            n(s.above_ignore, 4),
+            n(s.above_ignore_worst, 4),
+            f"{s.flagged:.2%}",
+            f"{s.flagged_worst:.2%}",
+            n(s.cpu_mean, 2),
+            tally(s.tiers),
+            "pass" if all(v.met is not False for v in verdicts) else "FAIL",
+        )
+        for case, (s, verdicts) in table.items()
+    )
+    title = f"Robustness: {asked['instances']} instances each, method {asked['method']}"
+    head = ("case", "regret", "± s.e.", "cost − Ignore", "worst", "flagged", "most", "CPU s", "tier", "")
+    figures = {
         "cases": {
             case: {**asdict(summary), "requirements": [v.plain() for v in verdicts]}
             for case, (summary, verdicts) in table.items()
-        },
+        }
     }
-
-
-def show(table: Mapping[str, tuple[MethodSummary, list[Verdict]]], instances: int, method: str) -> None:
-    n = display.number
-    display.print_table(
-        f"Robustness: {instances} instances each, method {method}",
-        ("case", "regret", "± s.e.", "cost − Ignore", "worst", "flagged", "most", "CPU s", "tier", ""),
-        [
-            (
-                case,
-                n(s.regret, 4),
-                n(s.regret_se, 4),
-                n(s.above_ignore, 4),
-                n(s.above_ignore_worst, 4),
-                f"{s.flagged:.2%}",
-                f"{s.flagged_worst:.2%}",
-                n(s.cpu_mean, 2),
-                display.tally(s.tiers),
-                "pass" if all(v.met is not False for v in verdicts) else "FAIL",
-            )
-            for case, (s, verdicts) in table.items()
-        ],
+    all_verdicts = [v for _, verdicts in table.values() for v in verdicts]
+    return Report(
+        TITLE, asked, figures, (Table(title, head, rows),), (verdict_table("Required", all_verdicts),)
     )
-    display.print_verdicts("Required", [v for _, verdicts in table.values() for v in verdicts])

@@ -1,12 +1,14 @@
 """Run many tasks: in parallel, with progress, and so that a stopped study goes on where it stopped.
 
 Finished records are appended to a file of JSON lines, each with the identity of its task and the stamp of the
-code that made it. A record is taken over only if both agree with what would be run now.
+code that made it. A record is taken over only if both agree with what would be run now. Studies of the same
+kind of task share a file, and so each other's records.
 """
 
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import json
 import os
@@ -53,7 +55,8 @@ class Study(Generic[T]):
 
     Parameters
     ----------
-    title : shown beside the progress bar; also the name of the file of records.
+    title : shown beside the progress bar.
+    records : name of the file of records; the title by default.
     work : task -> a record that JSON can hold. A module-level function: workers are new processes.
     prepare : done once in every worker before its first task.
     sources : files and folders of the package on which a record depends.
@@ -66,8 +69,10 @@ class Study(Generic[T]):
         *,
         prepare: Callable[[], None],
         sources: Sequence[str],
+        records: str | None = None,
     ) -> None:
         self.title = title
+        self.records = records or title
         self.work = work
         self.prepare = prepare
         self.sources = tuple(sources)
@@ -76,16 +81,17 @@ class Study(Generic[T]):
         """The records in the order of the tasks. ``jobs`` processes; 0 runs in this one, for debugging."""
         stamp = {"version": __version__, "code": code_hash(self.sources)}
         keys = [_key(task.identity(), stamp) for task in tasks]
-        log = None if folder is None else _opened(folder / f"{self.title}.jsonl")
-        done = {} if log is None else _read(log)
-        todo = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in done]
-        with _progress(self.title, len(tasks), len(tasks) - len(todo)) as advance:
-            for key, row in self._rows(todo, jobs):
-                done[key] = row
-                if log is not None:
-                    with log.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps({"key": json.loads(key), "record": row}) + "\n")
-                advance()
+        log = None if folder is None else _opened(folder / f"{self.records}.jsonl")
+        with _held(log):
+            done = {} if log is None else _read(log)
+            todo = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in done]
+            with _progress(self.title, len(tasks), len(tasks) - len(todo)) as advance:
+                for key, row in self._rows(todo, jobs):
+                    done[key] = row
+                    if log is not None:
+                        with log.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps({"key": json.loads(key), "record": row}) + "\n")
+                    advance()
         return [done[key] for key in keys]
 
     def _rows(self, todo: Sequence[tuple[str, T]], jobs: int) -> Iterator[tuple[str, Row]]:
@@ -148,6 +154,22 @@ def _opened(path: Path) -> Path:
             f"records cannot be written to {path}: {error.strerror}.", "choose another --out."
         ) from error
     return path
+
+
+@contextmanager
+def _held(path: Path | None) -> Iterator[None]:
+    """Nobody else writes records here meanwhile: a half-written line of theirs would be cut off as ours."""
+    if path is None:
+        yield
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another study is writing to {path}.", "wait for it, or choose another --out."
+            ) from None
+        yield
 
 
 def _read(path: Path) -> dict[str, Row]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm.types import Float
-from ew_pipeline.evaluate.experiments.instance import CALIBRATION_BINS, Record
+from ew_pipeline.evaluate.experiments.record import CALIBRATION_BINS, Record
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class MethodSummary:
     error_frobenius: float | None
     error_max: float | None
     auc_gap: float | None
+    tuned_share: float | None
     rate_bias: float | None
     rate_rmse: float | None
     alpha_rmse: float | None
@@ -69,7 +70,8 @@ def summarise(records: Sequence[Record]) -> MethodSummary:
         flagged_worst=float(flagged.max()),
         error_frobenius=_mean(r.error_frobenius for r in records if r.error_frobenius is not None),
         error_max=_mean(r.error_max for r in records if r.error_max is not None),
-        auc_gap=_mean(r.auc_ideal - r.auc for r in records if r.auc is not None and r.auc_ideal is not None),
+        auc_gap=_mean(r.auc_gap for r in records if r.auc_gap is not None),
+        tuned_share=_mean(r.tuned_share for r in records if r.tuned_share is not None),
         rate_bias=_mean(t.anomaly_rate - r.true_anomaly_rate for r, t in with_theta),
         rate_rmse=_rms(t.anomaly_rate - r.true_anomaly_rate for r, t in with_theta),
         alpha_rmse=_rms(t.alpha - r.true_alpha for r, t in with_theta if r.true_anomaly_rate > 0),
