@@ -61,8 +61,14 @@ def code_version() -> str:
 
 @cache
 def environment() -> dict[str, str]:
-    """Python, machine and library versions."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    """Python, machine and library versions, and the processor that kernels are compiled for."""
+    from ew_pipeline.algorithm._numba import kernel_target  # numba takes a second to import
+
+    found = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "kernels": kernel_target(),
+    }
     for library in LIBRARIES:
         try:
             found[library] = version(library)

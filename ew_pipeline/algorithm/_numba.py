@@ -2,17 +2,42 @@
 
 numba ships no type information, so a bare ``@njit`` turns a typed function into ``Any``. These
 wrappers keep the signature. ``cache=True`` everywhere: a second process must not compile again.
+
+Kernels are compiled for one kind of processor, not for the one at hand: wider vectors add up sums in
+another order, and the sampler turns a last bit into another draw. A week must have the same flags on
+whichever machine it is run, and again when it is audited years later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+import llvmlite.binding
 import numba
+import numba.core.config
+
+BASELINE = "x86-64-v3"  # AVX2 and FMA: servers since 2013
+_BASELINE_FEATURES = ("avx2", "fma", "bmi2", "f16c", "lzcnt", "movbe")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+config = cast(Any, numba.core.config)  # its names come from the environment, so mypy knows none
+
+
+def _compile_for_baseline() -> None:
+    """Has an effect only before anything was compiled; NUMBA_CPU_NAME in the environment goes first."""
+    host = llvmlite.binding.get_host_cpu_features()
+    if config.CPU_NAME is None and all(host.get(name, False) for name in _BASELINE_FEATURES):
+        config.CPU_NAME, config.CPU_FEATURES = BASELINE, ""
+
+
+def kernel_target() -> str:
+    """The processor that kernels are compiled for; results of different ones may differ in a few flags."""
+    return str(config.CPU_NAME or llvmlite.binding.get_host_cpu_name())
+
+
+_compile_for_baseline()
 
 
 def njit(function: Callable[P, R]) -> Callable[P, R]:

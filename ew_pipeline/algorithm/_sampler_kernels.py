@@ -250,6 +250,32 @@ def move_lines(
 
 
 @njit
+def inverse_cholesky(matrix: Float, out: Float) -> None:
+    """Lower C with C C' = matrix^-1, from the lower triangle of ``matrix``, which is overwritten.
+
+    With matrix = W W', W upper, C is the transposed inverse of W. Written out because LAPACK rounds
+    differently on different processors, and a chain would end elsewhere.
+    """
+    r = matrix.shape[0]
+    for j in range(r - 1, -1, -1):  # W[i, j] with i <= j goes to matrix[j, i]
+        for i in range(j, -1, -1):
+            total = matrix[j, i]
+            for k in range(j + 1, r):
+                total -= matrix[k, i] * matrix[k, j]
+            matrix[j, i] = math.sqrt(total) if i == j else total / matrix[j, j]
+    for j in range(r):
+        for i in range(r):
+            out[j, i] = 0.0
+    for j in range(r):  # solve W z = e_j upwards; z is the j-th column of W^-1, the j-th row of C
+        out[j, j] = 1.0 / matrix[j, j]
+        for i in range(j - 1, -1, -1):
+            total = 0.0
+            for k in range(i + 1, j + 1):
+                total += matrix[k, i] * out[j, k]
+            out[j, i] = -total / matrix[i, i]
+
+
+@njit
 def metric(
     indptr: Int64,
     others: Int32,
@@ -283,10 +309,7 @@ def metric(
                 scaled = weight[e] * share[a]
                 for b in range(a + 1):
                     information[a, b] += scaled * share[b]
-        for a in range(rank):
-            for b in range(a):
-                information[b, a] = information[a, b]
-        out[i] = np.linalg.cholesky(np.linalg.inv(information))
+        inverse_cholesky(information, out[i])
 
 
 @njit
@@ -326,7 +349,7 @@ def drift(
     step: float,
     shift: Float,
 ) -> None:
-    """Position update log factors += step C p + shift; also refreshes exp and its f32 copy."""
+    """Position update log factors += step C p + shift."""
     n, rank = logs.shape
     for i in range(n):
         for k in range(rank):
@@ -334,8 +357,26 @@ def drift(
             for q in range(k + 1):
                 z += chol[i, k, q] * momentum[i, q]
             logs[i, k] += step * z + shift[i]
+    exponentials(logs, factors, single)
+
+
+@njit
+def exponentials(logs: Float, factors: Float, single: Float32) -> None:
+    """Factors from their logarithms, in both precisions."""
+    n, rank = logs.shape
+    for i in range(n):
+        for k in range(rank):
             factors[i, k] = math.exp(min(max(logs[i, k], -60.0), 40.0))
             single[i, k] = factors[i, k]
+
+
+@njit
+def log_ratio(old: Float, new: Float) -> Float:
+    """log(old / new), entry by entry with the C library's logarithm: numpy's depends on the processor."""
+    out = np.empty(old.size)
+    for i in range(old.size):
+        out[i] = math.log(old[i] / new[i])
+    return out
 
 
 @njit

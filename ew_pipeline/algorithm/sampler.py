@@ -218,7 +218,7 @@ def _trajectory(
         before_theta = state.efficiencies()
         state.refresh_theta()
         for side, (old, new) in enumerate(zip(before_theta, state.efficiencies(), strict=True)):
-            shift = np.log(old / new)
+            shift = kernels.log_ratio(old, new)
             kernels.drift(
                 state.logs[side],
                 state.factors[side],

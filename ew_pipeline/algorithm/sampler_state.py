@@ -59,18 +59,19 @@ class SamplerState:
         self.s = family.s if isinstance(family, GammaExposure) and self.code == GAMMA else 1.0
         scale = float(start.right.mean())
         self.logs = [
-            np.log(np.maximum(start.left * scale, 1e-8)),
-            np.log(np.maximum(start.right / scale, 1e-8)),
+            _settled(np.log(np.maximum(start.left * scale, 1e-8))),
+            _settled(np.log(np.maximum(start.right / scale, 1e-8))),
         ]
         rank = start.rank
         n, m = data.sales.shape
         width = padded(rank)
-        self.factors = [np.exp(self.logs[0]), np.exp(self.logs[1])]
+        self.factors = [np.empty((n, rank)), np.empty((m, rank))]
         self.single = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
         self.pull = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
-        self.prior_shape = float(np.clip(np.mean(start.prior_shapes), 0.3, 12.0))
+        self._refresh_factors()
+        self.prior_shape = float(_settled(np.clip(np.mean(start.prior_shapes), 0.3, 12.0)))
         self.prior_rate = self.prior_shape / float(self.factors[0].mean())
-        self.t = _start_theta(start)
+        self.t = _settled(_start_theta(start))
         if not family.alpha_free:
             self.t[1] = 0.0  # alpha = 1/2, which is that of the uniform onset; the zero family has none
         size = table.kinds.size
@@ -91,10 +92,12 @@ class SamplerState:
 
     def refresh(self) -> None:
         """Recompute what follows from the logs and t."""
-        for side in (0, 1):
-            np.exp(self.logs[side], out=self.factors[side])
-            self.single[side][:, : self.factors[side].shape[1]] = self.factors[side]
+        self._refresh_factors()
         self.refresh_theta()
+
+    def _refresh_factors(self) -> None:
+        for side in (0, 1):
+            kernels.exponentials(self.logs[side], self.factors[side], self.single[side])
 
     def refresh_theta(self) -> None:
         self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
@@ -135,8 +138,8 @@ class SamplerState:
             if side == 1:
                 common = 1.0 - self.rate * lost
                 in_alpha, in_rate = in_alpha - self.rate / common, in_rate - lost / common
-            d_alpha -= float(by_line @ in_alpha)
-            d_rate += float(by_line @ in_rate)
+            d_alpha -= float((by_line * in_alpha).sum())
+            d_rate += float((by_line * in_rate).sum())
         return d_alpha, d_rate
 
     def move_axes(self, current: list[Float], rng: np.random.Generator) -> float:
@@ -282,6 +285,12 @@ class SamplerState:
             kernels.metric(*view, weight, means, data.level, own, other, self.prior_shape, out)
             result.append(out)
         return result
+
+
+def _settled(values: Float) -> Float:
+    """Rounded to single precision: what leads up to a chain may differ by a last bit between processors,
+    and a chain must start from the same place on all of them."""
+    return np.asarray(np.asarray(values, np.float32), np.float64)
 
 
 def _code(family: SampledFamily) -> int:

@@ -233,3 +233,10 @@ def test_the_sampler_agrees_with_brute_force_on_one_store():
     assert mean(lambda c: c.rate_draws.mean()) == pytest.approx(exact["rate"], abs=0.008)
     assert mean(lambda c: c.alpha_draws.mean()) == pytest.approx(exact["alpha"], abs=0.03)
     assert mean(lambda c: np.log(c.size_draws).mean()) == pytest.approx(exact["log_size"], abs=0.3)
+
+
+def test_inverse_cholesky_is_that_of_the_inverse():
+    matrix = np.array([[4.0, 2.0, 0.4], [2.0, 3.0, 0.5], [0.4, 0.5, 1.0]])
+    out = np.empty((3, 3))
+    kernels.inverse_cholesky(matrix.copy(), out)
+    np.testing.assert_allclose(out, np.linalg.cholesky(np.linalg.inv(matrix)), atol=1e-12)
