@@ -29,6 +29,9 @@ PERSISTS = 0.6  # exponent of the chain's movement in the weeks to come
 OWN_WEEK = 0.1  # weight of the pair's own week in its level from here on
 LEVEL_CV2 = 0.05  # of a pair's level around the model, beyond what the fit itself admits
 CROSS_CV2 = 0.1
+# A pair that sells half of what its store and SKU suggest is often one whose level lies below that: asked
+# from one week, "half its level or less" is about this share of what was suggested.
+CROSS_FRACTION = 0.45
 TRUTH_FRACTION = 0.4  # a stockout of half a week leaves half the sales; a record that is wrong leaves less
 LIMIT = 9.0  # log-odds beyond this say nothing more
 KNOTS = (-1.5, -1.0, -0.7, -0.4, 0.0, 0.5)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ew_pipeline.evaluate.evidence import CrossSection, Evidence
 from ew_pipeline.evaluate.features import (
+    CROSS_FRACTION,
     LEAST_MEAN,
     TRUTH_FRACTION,
     cross_drop,
@@ -166,7 +167,7 @@ def label_free_cross(week: CrossSection, rule: str) -> FloatArray:
     """The same from one week; it cannot see the chain's movement, so text and pair are one."""
     if rule == "truth":
         return cross_drop(week, TRUTH_FRACTION, zero_counts_as=DROP)
-    return cross_drop(week, DROP, zero_counts_as=LEAST_MEAN)
+    return cross_drop(week, CROSS_FRACTION, zero_counts_as=LEAST_MEAN)
 
 
 def trailing_flags(evidence: Evidence, *, moved: bool) -> FloatArray:
