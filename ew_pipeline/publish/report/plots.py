@@ -137,28 +137,33 @@ def singular_values_plot(segments: Sequence[SegmentResult]) -> Plot | None:
 
 def rank_plot(segments: Sequence[SegmentResult]) -> Plot | None:
     """How well each rank predicts sales it has not seen, against the best; the chosen one is ringed."""
-    curves = {s.name: s.rank_curve or s.held_out_curve for s in segments}
-    drawn = [s for s in _chosen(segments) if len(curves[s.name]) > 1]
+    drawn = [s for s in _chosen(segments) if max(len(s.rank_curve), len(s.held_out_curve)) > 1]
     if not drawn:
         return None
 
     def paint(axes: list[Axes]) -> None:
         for colour, segment in zip(_colours(drawn), drawn, strict=True):
-            ranks, scores = (np.array(values) for values in zip(*curves[segment.name], strict=True))
-            gap, label = scores - scores.max(), clean(segment.name)[:20]
-            axes[0].plot(ranks, gap, color=colour, marker="o", markersize=4, label=label)
-            at = ranks == segment.rank
-            axes[0].plot(
-                ranks[at], gap[at], "o", markersize=10, markerfacecolor="none", markeredgecolor=colour
-            )
+            label: str | None = clean(segment.name)[:20]
+            for curve, line in ((segment.rank_curve, "-"), (segment.held_out_curve, "--")):
+                if not curve:
+                    continue
+                ranks, scores = (np.array(values) for values in zip(*curve, strict=True))
+                gap, at = scores - scores.max(), ranks == segment.rank
+                axes[0].plot(ranks, gap, line, color=colour, marker="o", markersize=4, label=label)
+                axes[0].plot(
+                    ranks[at], gap[at], "o", markersize=10, markerfacecolor="none", markeredgecolor=colour
+                )
+                label = None  # one name for both curves
         axes[0].set_ylabel("log score per pair, to the best")
         axes[0].set_xlabel("rank")
-        _whole_ticks(axes[0], max(rank for s in drawn for rank, _ in curves[s.name]))
+        _whole_ticks(axes[0], max(rank for s in drawn for rank, _ in (*s.rank_curve, *s.held_out_curve)))
         _legend(axes[0], drawn)
 
     chosen = ", ".join(f"{clean(s.name)} {s.rank}" for s in drawn) if len(drawn) > 1 else str(drawn[0].rank)
-    words = f"Chosen rank, ringed: {chosen}." + _others(segments, drawn)
-    return draw("rank", "Predictive score by rank", words, 2.9, paint)
+    words = f"Chosen rank, ringed: {chosen}."
+    if any(s.held_out_curve for s in drawn):
+        words += " Dashed: on pairs held out, which decides where sales are sparse or overdispersed."
+    return draw("rank", "Predictive score by rank", words + _others(segments, drawn), 2.9, paint)
 
 
 def calibration_plot(table: CalibrationTable) -> Plot:
