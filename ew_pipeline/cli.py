@@ -119,7 +119,7 @@ lazy_command(
     app, "backfill", "ew_pipeline.weekly.backfill_command:backfill", "Many weeks, one after the other."
 )
 lazy_command(
-    app, "evaluate", "ew_pipeline.evaluate.command:evaluate", "A past-only backtest of every policy."
+    app, "evaluate", "ew_pipeline.evaluate.command:evaluate", "How published weeks, policies and checks did."
 )
 lazy_command(app, "explain", "ew_pipeline.monitor.explain:explain", "Why a pair was flagged, or was not.")
 for name, function, summary in (
@@ -133,7 +133,6 @@ for name, function, summary in (
 for name, function, summary in (
     ("import", "import_checks", "Read a table of checks."),
     ("add", "add_check", "Record one check."),
-    ("evaluate", "evaluate_checks", "What the checks say of the flags: precision, recall, saving."),
 ):
     lazy_command(checks, name, f"ew_pipeline.monitor.checks.commands:{function}", summary)
 lazy_command(

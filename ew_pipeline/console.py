@@ -91,7 +91,7 @@ def emit_json(value: object) -> None:
 
     Dataclasses become objects, arrays lists; NaN and infinity, which JSON does not have, become null.
     """
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
     results().print(Text(text), soft_wrap=True)
 
 
@@ -108,15 +108,16 @@ def _say(label: str, style: str, text: str) -> None:
     messages().print(Text(label, style=style).append(text, style="default"), soft_wrap=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """``value`` as JSON knows it: dataclasses as objects, arrays as lists, NaN and infinity as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy arrays and scalars, without importing numpy here
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

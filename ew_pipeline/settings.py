@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         return self.root / "reports"
 
     @property
+    def evaluations(self) -> Path:
+        """One folder per evaluated week, and one per backtest: their pages."""
+        return self.root / "evaluations"
+
+    @property
     def runs(self) -> Path:
         """One folder per run: everything it made, published or not."""
         return self.root / "runs"

@@ -7,6 +7,7 @@ nothing later, so code that is given it cannot look ahead.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,6 +105,23 @@ class Panel:
             None if self.promo is None else self.promo[pairs],
         )
 
+    def content_hash(self) -> str:
+        """SHA-256 of what was observed, promotions included: the same for any source of the same numbers.
+
+        Pairs, stores and SKUs without an observation do not count, so a week's data keep their hash when
+        later weeks, cut off by ``until``, bring new ones.
+        """
+        kept = self.observed.any(axis=1)
+        digest = hashlib.sha256("\n".join(self.weeks).encode())
+        for ids, codes in ((self.store_ids, self.store[kept]), (self.sku_ids, self.sku[kept])):
+            used, place = np.unique(codes, return_inverse=True)
+            digest.update(b"\0" + "\n".join(ids[used]).encode() + place.astype("<i4").tobytes())
+        units = np.where(self.observed[kept], self.units[kept], np.float32(-1.0))
+        digest.update(np.ascontiguousarray(units, dtype="<f4").tobytes())
+        if self.promo is not None and self.promo[kept].any():  # none is as good as not known
+            digest.update(np.packbits(self.promo[kept]).tobytes())
+        return digest.hexdigest()
+
     def rows_of(self, store_ids: Iterable[object], sku_ids: Iterable[object]) -> npt.NDArray[np.int64]:
         """The row of each pair named by text ids; -1 for one that is not there."""
         store = pd.Index(self.store_ids).get_indexer(pd.Index(np.array(list(store_ids), dtype=np.str_)))
@@ -146,8 +164,22 @@ def panel_from_codes(
     """From one row per observed pair and week; ``week`` counts columns of ``weeks``. Refuses duplicates."""
     store_ids, i = np.unique(store, return_inverse=True)
     sku_ids, j = np.unique(sku, return_inverse=True)
+    key = i.astype(np.int64) * max(sku_ids.size, 1) + j
+    return panel_from_keys(store_ids, sku_ids, key, week, units, weeks, promo)
+
+
+def panel_from_keys(
+    store_ids: NDArray[np.str_],
+    sku_ids: NDArray[np.str_],
+    key: npt.NDArray[np.int64],
+    week: npt.NDArray[np.int64],
+    units: npt.NDArray[np.float64],
+    weeks: tuple[str, ...],
+    promo: Flags | None = None,
+) -> Panel:
+    """The same with pairs as keys: position of the store times number of SKUs plus position of the SKU."""
     m = max(sku_ids.size, 1)
-    pairs, row = np.unique(i.astype(np.int64) * m + j, return_inverse=True)
+    pairs, row = np.unique(key, return_inverse=True)
     cell = row * len(weeks) + week
     repeated = cell.size - np.unique(cell).size
     if repeated:

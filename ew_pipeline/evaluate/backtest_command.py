@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from ew_pipeline.console import messages
 from ew_pipeline.errors import UsageError
 from ew_pipeline.evaluate.backtest import Backtest, Verdict, backtest, verdict
 from ew_pipeline.evaluate.experiments.display import number, print_lines, print_table
+from ew_pipeline.evaluate.labels import RULES
 from ew_pipeline.evaluate.measures import Measures
 from ew_pipeline.evaluate.priced import COSTS
 from ew_pipeline.evaluate.registry import chosen_policies, default_policy
@@ -52,6 +53,8 @@ class BacktestReport:
 
 def run_backtest(request: BacktestRequest) -> BacktestReport:
     """Read, score every week with what was known at its end, measure."""
+    if request.truth is None and request.label not in RULES:
+        raise UsageError(f"there is no label {request.label!r}.", f"choose one of {', '.join(RULES)}.")
     default = default_policy(history=request.history, calibrate=request.calibrate)
     chosen_policies(request.policies, default)  # a wrong name is said before the data are read
     if request.costs not in COSTS:
@@ -147,23 +150,7 @@ def print_backtest(report: BacktestReport) -> None:
         f"{len(result.weeks)} weeks, {result.weeks[0]} to {result.weeks[-1]}, label {report.rule}, "
         f"costs {report.request.costs}: {result.pairs} pairs, {rate:.2%} anomalies"
     )
-    head = ("policy", "cost", "90% over weeks", "AUC", "AP", "TPR at 5%", "gap", "lift top 5")
-    rows = []
-    for name, m in result.policies.items():
-        low, high = m.cost_ratio_interval
-        rows.append(
-            (
-                f"{name} *" if name == default else name,
-                number(m.cost_ratio),
-                f"{number(low)} – {number(high)}",
-                number(m.auc),
-                number(m.average_precision),
-                number(m.tpr_at["0.05"]),
-                number(m.calibration_gap),
-                number(m.lift_top_k, 2),
-            )
-        )
-    print_table(title, head, rows)
+    print_measures(title, result.policies, default, "90% over weeks")
     print_parts(default, result.policies[default])
     lines = [judged.reason + ("." if judged.use else "; NOT to be used here.")]
     forms = Counter(c.chosen for c in result.calibrations.get(default, ()))
@@ -172,6 +159,25 @@ def print_backtest(report: BacktestReport) -> None:
     if result.skipped:
         lines.append(f"{len(result.skipped)} weeks of the range have no labels yet and were skipped.")
     print_lines(f"* {default}", lines)
+
+
+def print_measures(title: str, policies: Mapping[str, Measures], marked: str, interval: str) -> None:
+    """One line per policy; ``interval`` names what the interval is over."""
+    head = ("policy", "cost", interval, "AUC", "AP", "TPR at 5%", "gap", "lift top 5")
+    rows = [
+        (
+            f"{name} *" if name == marked else name,
+            number(m.cost_ratio),
+            " – ".join(map(number, m.cost_ratio_interval)),
+            number(m.auc),
+            number(m.average_precision),
+            number(m.tpr_at["0.05"]),
+            number(m.calibration_gap),
+            number(m.lift_top_k, 2),
+        )
+        for name, m in policies.items()
+    ]
+    print_table(title, head, rows)
 
 
 def print_parts(name: str, measures: Measures) -> None:

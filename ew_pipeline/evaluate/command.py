@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ew_pipeline.console import emit_json
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.backtest_command import BacktestRequest, print_backtest, run_backtest, to_json
-from ew_pipeline.evaluate.labels import RULES
+from ew_pipeline.evaluate.backtest_command import (
+    BacktestRequest,
+    print_backtest,
+    run_backtest,
+    say,
+    to_json,
+)
+from ew_pipeline.evaluate.page.backtest import write_backtest_page
+from ew_pipeline.orchestrate.steps import Steps
+from ew_pipeline.settings import Settings
 
 
 def evaluate(
-    sales: Annotated[str, typer.Option(help="Sales of many weeks: parquet, CSV, a folder, or SQL.")],
-    first: Annotated[str | None, typer.Option("--from", help="First week to evaluate.")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Last week to evaluate.")] = None,
+    week: Annotated[str | None, typer.Option(help="A published week whose labels are mature.")] = None,
+    sales: Annotated[
+        str | None,
+        typer.Option(
+            help="Sales of many weeks: parquet, CSV, a folder, or SQL. Alone: a backtest. With --week: "
+            "instead of what the runs have kept."
+        ),
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", help="First week of a backtest or of checks.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last week.")] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks", help="By what was found at the shelves instead of by labels.")
+    ] = False,
+    publication: Annotated[
+        int | None, typer.Option(help="A publication by its number, also a superseded one.")
+    ] = None,
     listing: Annotated[str | None, typer.Option(help="Which store ranges what.")] = None,
     label: Annotated[str, typer.Option(help="What an anomaly is: text, pair or code.")] = "text",
     truth: Annotated[
@@ -42,36 +66,96 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Only these, beside the default and the rules in use today; all for all."),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the page; default: evaluations/ in EW_HOME.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """What every policy would have cost, week by week, with what was known at the time.
+    """How published weeks, policies and checks did.
+
+    --week W: the published decisions of a week, and every policy beside them, once the labels are in.
+    --sales F: what every policy would have cost, week by week, with what was known at the time.
+    --checks: precision, recall, lift, calibration and saving, by what people found at the shelves.
+    Nothing of these: every publication whose labels have matured since.
 
     Costs are ratios to doing nothing: below 1 pays for itself. Labels look at the weeks around each week; a
-    policy sees none of them before they have matured.
+    policy sees none of them before they have matured. What was flagged is never changed.
 
-    Exit codes: 0 done; 1 data rejected; 2 wrong call; 3 failed.
+    Exit codes: 0 done; 1 data rejected, or labels not mature; 2 wrong call; 3 failed.
     """
-    if truth is None and label not in RULES:
-        raise UsageError(f"there is no label {label!r}.", f"choose one of {', '.join(RULES)}.")
-    report = run_backtest(
-        BacktestRequest(
+    _refuse_mixed(week, publication, sales, first, last, checks)
+    if checks:
+        from ew_pipeline.monitor.checks.commands import show_checks
+
+        show_checks(first, last, json)
+    elif sales is None or week is not None or publication is not None:
+        from ew_pipeline.evaluate import week_command
+        from ew_pipeline.evaluate.run import EvaluationRequest, run_evaluation
+
+        request = EvaluationRequest(
+            week=week,
+            publication=publication,
             sales=sales,
-            first=first,
-            last=last,
             listing=listing,
+            zero_rule=zero_rule,
             label=label,
             truth=truth,
             truth_column=truth_column,
             truth_threshold=truth_threshold,
             costs=costs,
-            segment_by=segment_by,
-            history=history,
-            calibrate=calibrate,
-            zero_rule=zero_rule,
             policies=policy or (),
+            out=out,
         )
-    )
+        report = run_evaluation(request, Settings(), Steps())
+        if json:
+            emit_json(week_command.to_json(report, one=not (week is None and publication is None)))
+        else:
+            week_command.print_evaluation(report)
+    else:
+        _backtest(
+            BacktestRequest(
+                sales=sales,
+                first=first,
+                last=last,
+                listing=listing,
+                label=label,
+                truth=truth,
+                truth_column=truth_column,
+                truth_threshold=truth_threshold,
+                costs=costs,
+                segment_by=segment_by,
+                history=history,
+                calibrate=calibrate,
+                zero_rule=zero_rule,
+                policies=policy or (),
+            ),
+            out,
+            json,
+        )
+
+
+def _refuse_mixed(
+    week: str | None,
+    publication: int | None,
+    sales: str | None,
+    first: str | None,
+    last: str | None,
+    checks: bool,
+) -> None:
+    published = week is not None or publication is not None
+    if checks and (published or sales is not None):
+        raise UsageError("--checks needs no week and no sales.", "choose its weeks with --from and --to.")
+    if published and (first is not None or last is not None):
+        raise UsageError("--week is one week; --from and --to are for a backtest.", "leave out one of them.")
+    if (first is not None or last is not None) and sales is None and not checks:
+        raise UsageError("--from and --to go with --sales or --checks.", "give the sales to backtest on.")
+
+
+def _backtest(request: BacktestRequest, out: Path | None, json: bool) -> None:
+    report = run_backtest(request)
+    page = write_backtest_page(report, Settings(), out)
     if json:
-        emit_json(to_json(report))
+        emit_json(to_json(report) | {"page": str(page)})
     else:
         print_backtest(report)
+        say(f"Page: {page}")

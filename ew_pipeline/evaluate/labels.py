@@ -9,6 +9,9 @@
 A pair has a label only if it was observed in the week, in enough weeks on both sides, has sold before, and
 S > 0: a pair that sold nothing around the week has no level to fall from. Labels of week W exist only where
 the table holds its whole window: not in the first weeks, and not before the last week of the window is in.
+
+``LABEL_VERSION`` is stored with every evaluation. Whoever changes what a rule says of any table raises it:
+weeks are then evaluated again under the new version, and the old rows stay.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from ew_pipeline.errors import UsageError
 LabelRule = Literal["text", "pair", "code"]
 RULES: tuple[str, ...] = get_args(LabelRule)
 WINDOW = {"text": 5, "pair": 5, "code": 4}
+LABEL_VERSION = "1"
 MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
 DROP = 0.5
 

@@ -56,7 +56,9 @@ class Measures:
     auc, average_precision : ranking within each week, the mean over weeks weighted by their anomalies: checks
         are chosen within a week. ``auc_pooled`` and ``average_precision_pooled`` rank across weeks too.
     tpr_at : the true-positive rate by false-positive rate, pooled.
-    mean_predicted, anomaly_rate, calibration_gap, calibration : does the probability mean what it says.
+    mean_predicted, anomaly_rate : do they agree on average.
+    calibration_gap, calibration : the largest gap between predicted and realised over deciles; the curve, in
+        ten bins of equal width.
     lift_top_k : anomalies among the top 5 of each store and week, over a random five; ``lift_at`` : by k.
     flagged_at_even_costs : share with probability >= 1/2.
     cost_ratio_by_week, cost_ratio_by_week_interval : each week alone; its interval is over stores.
@@ -108,7 +110,7 @@ def measure(
     joint = (times * drawn[np.arange(RESAMPLES) % len(drawn)]).sum(axis=1)
     # Over the mean of Ignore's cost: a ratio within each draw would be biased where anomalies are few.
     over_draws = ratio(drawn.sum(axis=1), np.full(len(drawn), ignored_drawn.mean()))
-    table = calibration_table(p, y)
+    curve = calibration_table(p, y, by="width")
     lift = lift_in_top(order, outcomes, TOPS)
     return Measures(
         cost_ratio=cost_ratio(p, y, costs),
@@ -127,11 +129,11 @@ def measure(
         tpr_at={f"{rate:g}": true_positive_rate_at(rate, order, y) for rate in RATES},
         mean_predicted=float(p.mean()),
         anomaly_rate=float(y.mean()),
-        calibration_gap=table.largest_gap,
+        calibration_gap=calibration_table(p, y).largest_gap,
         calibration=tuple(
             CalibrationPoint(float(predicted), float(realised), int(count))
             for predicted, realised, count in zip(
-                table.mean_predicted, table.realised_share, table.count, strict=True
+                curve.mean_predicted, curve.realised_share, curve.count, strict=True
             )
         ),
         lift_top_k=lift[TOP_PER_STORE],

@@ -7,6 +7,7 @@ a cache without learning anything they should not know.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.evaluate.evidence import CrossSection, Evidence, gather, gather_cross_section
-from ew_pipeline.evaluate.labels import Labels, label_week, maturity
+from ew_pipeline.evaluate.labels import LABEL_VERSION, MINIMUM_WEEKS, Labels, label_week, maturity
 
 BoolArray = npt.NDArray[np.bool_]
 T = TypeVar("T")
@@ -29,6 +30,14 @@ class LabelSource(Protocol):
     def rule(self) -> str:
         """text, pair, code or truth."""
 
+    @property
+    def version(self) -> str:
+        """Which version of the rule."""
+
+    @property
+    def weeks_after(self) -> int:
+        """How many weeks after a week must be in before it has labels."""
+
     def of(self, panel: Panel, t: int) -> Labels:
         """The labels of week ``t``, looking back from the end of the panel."""
 
@@ -38,13 +47,24 @@ class LabelSource(Protocol):
     def until(self, t: int) -> LabelSource:
         """The same source as it stood at the end of week ``t``."""
 
+    def content_hash(self, panel: Panel, t: int) -> str:
+        """SHA-256 of what the labels of week ``t`` are made from, in a panel that ends where they do."""
+
 
 @dataclass(frozen=True)
 class RuleLabels:
     """Labels by a rule on the sales around the week; known once its window lies before the current week."""
 
     rule: str
-    minimum: int = 3
+    minimum: int = MINIMUM_WEEKS
+
+    @property
+    def version(self) -> str:
+        return LABEL_VERSION if self.minimum == MINIMUM_WEEKS else f"{LABEL_VERSION}, minimum {self.minimum}"
+
+    @property
+    def weeks_after(self) -> int:
+        return maturity(self.rule)
 
     def of(self, panel: Panel, t: int) -> Labels:
         return label_week(panel, t, self.rule, self.minimum)
@@ -56,6 +76,9 @@ class RuleLabels:
     def until(self, t: int) -> RuleLabels:
         return self
 
+    def content_hash(self, panel: Panel, t: int) -> str:
+        return panel.content_hash()
+
 
 @dataclass(frozen=True, eq=False)
 class TruthLabels:
@@ -64,6 +87,8 @@ class TruthLabels:
     known: BoolArray
     anomaly: BoolArray
     rule: str = "truth"
+    version: str = LABEL_VERSION
+    weeks_after: int = 0
 
     def of(self, panel: Panel, t: int) -> Labels:
         known = self.known[:, t] & panel.observed[:, t]
@@ -74,6 +99,10 @@ class TruthLabels:
 
     def until(self, t: int) -> TruthLabels:
         return TruthLabels(self.known[:, :t].copy(), self.anomaly[:, :t].copy())
+
+    def content_hash(self, panel: Panel, t: int) -> str:
+        said = np.where(self.known[:, t], self.anomaly[:, t], -1)[panel.observed[:, t]].astype(np.int8)
+        return hashlib.sha256(panel.content_hash().encode() + said.tobytes()).hexdigest()
 
 
 @dataclass(eq=False)

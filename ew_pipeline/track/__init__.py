@@ -7,6 +7,7 @@ facts                   what MLflow is told about a week: plain data, kept in th
 store                   MLflow set up: embedded in the home, or a server
 weekly, registry        a week's runs, artifacts and registered models
 drift_run               the long-lived run with theta by week
+evaluation              a run per evaluated publication, from the ledger's rows
 tracker, worker         all of it in a process beside the run, which a slow server cannot hold up
 ======================  ==========================================================================
 

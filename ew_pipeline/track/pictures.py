@@ -1,8 +1,10 @@
-"""The rank curve and the singular values of a segment as a picture."""
+"""Pictures for MLflow: a segment's rank curve and singular values; what every policy of a week cost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ew_pipeline.track.facts import SegmentFacts
 
@@ -41,3 +43,27 @@ def save_rank_picture(segment: SegmentFacts, path: Path) -> bool:
     right.set(xlabel="place", ylabel="singular value of expected sales", title="Singular values")
     figure.savefig(path, dpi=110, metadata={"Software": None})
     return True
+
+
+def save_cost_picture(document: Mapping[str, Any], path: Path) -> None:
+    """The cost of every policy of an evaluation as a ratio to doing nothing, the cheapest on top."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    known = {name: one for name, one in document["policies"].items() if one["cost_ratio"] is not None}
+    order = sorted(known, key=lambda name: -known[name]["cost_ratio"])
+    figure = Figure(figsize=(7.0, 1.2 + 0.27 * len(order)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for place, name in enumerate(order):
+        colour = "C3" if name == "published" else "0.35"
+        low, high = known[name]["cost_ratio_interval"]
+        if low is not None and high is not None:
+            axis.hlines(place, low, high, color=colour, linewidth=1.5)
+        axis.plot(known[name]["cost_ratio"], place, "o", color=colour, markersize=5)
+    axis.axvline(1.0, color="0.6", linewidth=1, linestyle="--", zorder=0)
+    axis.set_yticks(range(len(order)), order)
+    axis.set_xlim(0, None)
+    title = f"{document['week']}, label {document['label']}: {document['pairs']} pairs"
+    axis.set(xlabel="cost, of doing nothing; 90% over stores", title=title)
+    figure.savefig(path, dpi=110, metadata={"Software": None})

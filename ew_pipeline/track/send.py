@@ -54,11 +54,19 @@ def send_week(
         if on_run is not None:
             on_run(sent)
         if parent.data.tags.get("ew.complete") != "true":
-            _log(client, run_id, facts, facts.params, facts.metrics, {}, facts.tags)
+            log_all(client, run_id, facts.started_ms, facts.params, facts.metrics, {}, facts.tags)
             _log_dataset(client, run_id, facts, settings)
             for segment in facts.segments:
                 _send_segment(client, experiment, run_id, facts, segment)
-            _log(client, run_id, facts, {}, {}, {}, {"ew.status": facts.status, "ew.complete": "true"})
+            log_all(
+                client,
+                run_id,
+                facts.started_ms,
+                {},
+                {},
+                {},
+                {"ew.status": facts.status, "ew.complete": "true"},
+            )
             client.set_terminated(run_id, "FINISHED")
         send_artifacts(client, run_id, artifacts or {})
     return sent
@@ -77,7 +85,7 @@ def send_status(
         tags = {"ew.status": status, **({"ew.publication_id": publication_id} if publication_id else {})}
         nested = _nested(client, run_id)
         for run in (run_id, *(one.info.run_id for one in nested)):
-            _log(client, run, facts, {}, {}, {}, tags)
+            log_all(client, run, facts.started_ms, {}, {}, {}, tags)
         if status != "published":
             return
         for earlier in _published(client, facts.week):
@@ -107,7 +115,7 @@ def _send_segment(
     run = _run(client, experiment, facts, segment.name, name=segment.name, parent_id=parent_id)
     run_id = run.info.run_id
     metrics = {**segment.metrics, "week_index": float(facts.week_index)}
-    _log(client, run_id, facts, segment.params, metrics, segment.curves, facts.tags)
+    log_all(client, run_id, facts.started_ms, segment.params, metrics, segment.curves, facts.tags)
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "rank_curve.png"
         if save_rank_picture(segment, picture):
@@ -115,7 +123,7 @@ def _send_segment(
     register(client, run_id, facts, segment)
     if facts.status == "shadow":
         move_alias(client, segment.model_name, CHALLENGER, run_id, facts.week_index)
-    _log(client, run_id, facts, {}, {}, {}, {"ew.status": facts.status})
+    log_all(client, run_id, facts.started_ms, {}, {}, {}, {"ew.status": facts.status})
     client.set_terminated(run_id, "FINISHED")
 
 
@@ -157,19 +165,18 @@ def _published(client: MlflowClient, week: str) -> list[Run]:
     return list(client.search_runs([experiment], where))
 
 
-def _log(
+def log_all(
     client: MlflowClient,
     run_id: str,
-    facts: WeekFacts,
+    when: int,
     params: Mapping[str, str],
     metrics: Mapping[str, float],
     curves: Mapping[str, Iterable[tuple[int, float]]],
     tags: Mapping[str, str],
 ) -> None:
-    """All of it in one call, or as few as MLflow allows: each is a round trip."""
+    """All of it in one call, or as few as MLflow allows: each is a round trip. ``when``: milliseconds."""
     from mlflow.entities import Metric, Param, RunTag
 
-    when = facts.started_ms
     points = [Metric(name, value, when, 0) for name, value in metrics.items()]
     points += [Metric(name, value, when, step) for name, curve in curves.items() for step, value in curve]
     settings = [Param(name, value[:LONGEST_VALUE]) for name, value in params.items()]

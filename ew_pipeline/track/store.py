@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 WEEKLY = "ew-weekly"
 DRIFT = "ew-drift"
-EXPERIMENTS = (WEEKLY, DRIFT)
+EVALUATION = "ew-evaluation"
+EXPERIMENTS = (WEEKLY, DRIFT, EVALUATION)
 LONGEST_WORDS = 200
 QUIET: Mapping[str, str] = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -146,6 +146,7 @@ def test_the_document_of_the_command(chain, tmp_path, capsys):
         label=chain[1][np.nonzero(chain[0].observed)].astype(int)
     )
     truth.to_parquet(tmp_path / "truth.parquet")
+    frame["store_of"] = np.where(frame["store_id"] < "S06", "north", "south")
     weeks = chain[0].weeks
     document = command(
         frame,
@@ -156,20 +157,32 @@ def test_the_document_of_the_command(chain, tmp_path, capsys):
         last=weeks[11],
         calibrate=False,
         history=False,
+        costs="notebook",
+        segment_by="store_of",
     )
     assert document["default"] == "cross-section"
     assert document["weeks"] == list(weeks[8:12])
     assert set(document) >= {"default", "policies", "weeks", "verdict", "anomalies", "pairs", "label"}
     for measures in document["policies"].values():
         assert {"cost_ratio", "auc", "average_precision", "cost_ratio_interval", "bands"} <= set(measures)
+    assert (document["costs"], document["segment_by"]) == ("notebook", "store_of")
+    own = document["policies"]["cross-section"]
+    assert own["cost_ratio"] == own["cost_ratio_exact"]["notebook"] != own["cost_ratio_exact"]["text"]
+    assert [segment["name"] for segment in own["segments"]] == ["north", "south"]
+    assert sum(segment["pairs"] for segment in own["segments"]) == document["pairs"]
+    page = Path(document["page"]).read_text(encoding="utf-8")
+    assert all(f">{title}</h3>" in page for title in TITLES)
     assert {"drmf", "stable-pcp", "rmc", "paper", "paper-practical", "constant"} <= set(document["policies"])
 
 
-def test_the_table_of_the_command_names_the_default_and_the_verdict(chain, tmp_path, capsys):
+def test_the_table_of_the_command_names_the_default_and_the_verdict(chain, tmp_path, capsys, monkeypatch):
     as_frame(chain[0]).to_csv(tmp_path / "sales.csv", index=False)
     weeks = chain[0].weeks
+    monkeypatch.setenv("EW_HOME", str(tmp_path / "home"))
     evaluate(sales=str(tmp_path / "sales.csv"), first=weeks[9], last=weeks[10], policy=["history"])
     printed = capsys.readouterr()
+    (page,) = (tmp_path / "home" / "evaluations").glob("backtest-sales-*/evaluation.html")
+    assert f"Page: {page}" in printed.err
     assert "calibrated-history *" in printed.out
     assert "of doing nothing" in printed.out
     assert weeks[9] in printed.err
@@ -182,13 +195,31 @@ def test_wrong_calls_say_what_to_type(chain, tmp_path):
         evaluate(sales=path, policy=["foo"])
     with pytest.raises(UsageError, match="there is no label"):
         evaluate(sales=path, label="foo")
+    with pytest.raises(UsageError, match="there are no costs"):
+        evaluate(sales=path, costs="foo")
+    with pytest.raises(UsageError, match="--checks needs no week"):
+        evaluate(sales=path, checks=True)
+    with pytest.raises(UsageError, match="go with --sales or --checks"):
+        evaluate(first="2026-W01")
+    with pytest.raises(UsageError, match="--week is one week"):
+        evaluate(week="2026-W01", last="2026-W03")
     with pytest.raises(UsageError, match="lies after"):
         evaluate(sales=path, first=chain[0].weeks[5], last=chain[0].weeks[4])
     with pytest.raises(UsageError, match="no week of the sales lies between"):
         evaluate(sales=path, first="2031-W01", last="2031-W09")
 
 
+TITLES = (
+    "Cost of every policy",
+    "Cost by week",
+    "By what the pair used to sell",
+    "By segment",
+    "Calibration",
+    "Lift over random",
+)
+
+
 def command(frame: pd.DataFrame, folder: Path, capsys: Any, **options: Any) -> Any:
     frame.to_parquet(folder / "sales.parquet")
-    evaluate(sales=str(folder / "sales.parquet"), json=True, **options)
+    evaluate(sales=str(folder / "sales.parquet"), json=True, **{"out": folder / "page", **options})
     return json.loads(capsys.readouterr().out)

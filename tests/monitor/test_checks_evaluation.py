@@ -13,7 +13,7 @@ from publish.factory import COST_FALSE_ALARM, COST_MISSED, THRESHOLD, make_resul
 from typer.testing import CliRunner
 
 from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.checks import commands
+from ew_pipeline.evaluate.command import evaluate
 from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
 from ew_pipeline.monitor.checks.evaluating import evaluate_checks
 from ew_pipeline.monitor.checks.reading import read_checks
@@ -172,9 +172,10 @@ def test_the_command_prints_figures_or_json(ledger, tmp_path, monkeypatch):
     record(ledger, tmp_path, scores[:4], "confirmed", "flag")
     monkeypatch.setenv("EW_HOME", str(tmp_path))
     app = typer.Typer()
-    app.command()(commands.evaluate_checks)
-    week = ["--from", "2026-W34", "--to", "2026-W34"]
+    app.command()(evaluate)
+    week = ["--checks", "--from", "2026-W34", "--to", "2026-W34"]
     text = CliRunner().invoke(app, week).output
+    assert CliRunner().invoke(app, ["--checks"]).output == text  # all weeks that have checks
     assert "4 of 4 flags checked (4 confirmed)" in text
     assert "unknown" in text
     told = json.loads(CliRunner().invoke(app, [*week, "--json"]).stdout)

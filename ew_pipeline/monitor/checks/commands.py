@@ -1,4 +1,4 @@
-"""`ew checks …`: import, add, evaluate."""
+"""`ew checks …`: import, add; and what `ew evaluate --checks` shows of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from ew_pipeline.console import ExitCode, emit_json, messages, results
+from ew_pipeline.errors import UsageError
 from ew_pipeline.evaluate.bootstrap import Estimate
-from ew_pipeline.monitor.checks.evaluating import CheckEvaluation
-from ew_pipeline.monitor.checks.evaluating import evaluate_checks as evaluate_them
+from ew_pipeline.monitor.checks.evaluating import CheckEvaluation, evaluate_checks
 from ew_pipeline.monitor.checks.reading import CheckTable, one_check, read_checks
-from ew_pipeline.monitor.checks.recording import Recorded, record_checks
+from ew_pipeline.monitor.checks.recording import Recorded, newest_checks, record_checks
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
@@ -57,14 +57,17 @@ def add_check(
     _record(one_check(**given, source=source, note=note), correct, json)
 
 
-def evaluate_checks(
-    first: Annotated[str, typer.Option("--from", help="First week.")],
-    last: Annotated[str, typer.Option("--to", help="Last week.")],
-    json: Json = False,
-) -> None:
-    """How good the published flags were: precision, recall, lift, calibration, cost and saving."""
+def show_checks(first: str | None, last: str | None, json: bool) -> None:
+    """`ew evaluate --checks`: how good the published flags were, by what was found at the shelves.
+
+    Without weeks: from the first to the last that has checks.
+    """
     with _ledger(Settings()) as ledger:
-        found = evaluate_them(ledger, Week.parse(first), Week.parse(last))
+        weeks = newest_checks(ledger)["week"]
+        if weeks.empty:
+            raise UsageError("no check was recorded yet.", "record some: ew checks import FILE")
+        begin, end = Week.parse(first or weeks.min()), Week.parse(last or weeks.max())
+        found = evaluate_checks(ledger, begin, end)
     if json:
         emit_json(asdict(found))
     else:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ew_pipeline._version import __version__
-from ew_pipeline.data._disk import writing_to
 from ew_pipeline.monitor.drift.alerts import Alert
 from ew_pipeline.monitor.drift.assess import Assessment
 from ew_pipeline.monitor.drift.attribute import STABLE, Chart
@@ -22,6 +17,7 @@ from ew_pipeline.monitor.drift.pictures import spark_line, statistic_picture, th
 from ew_pipeline.monitor.drift.standing import SegmentVerdict, worst_verdict
 from ew_pipeline.monitor.drift.words import value_text
 from ew_pipeline.publish.report.drawing import Plot
+from ew_pipeline.publish.report.shell import page_environment, page_style, write_page_file
 from ew_pipeline.publish.report.words import clean
 
 PAGE = "drift.html"
@@ -31,14 +27,8 @@ DRAWN_SEGMENTS = 6
 def write_page(
     assessment: Assessment, verdicts: Sequence[SegmentVerdict], alerts: Sequence[Alert], path: Path
 ) -> Path:
-    """Write the page; a reader sees the old one or the new one, never half."""
-    text = render_page(assessment, verdicts, alerts)
-    with writing_to(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".part")
-        half.write_text(text, encoding="utf-8")
-        os.replace(half, path)
-    return path
+    """Write the page."""
+    return write_page_file(path, render_page(assessment, verdicts, alerts))
 
 
 def render_page(assessment: Assessment, verdicts: Sequence[SegmentVerdict], alerts: Sequence[Alert]) -> str:
@@ -46,7 +36,7 @@ def render_page(assessment: Assessment, verdicts: Sequence[SegmentVerdict], aler
     order = sorted(verdicts, key=lambda one: one.verdict == STABLE)
     drawn = [one.segment for one in order][:DRAWN_SEGMENTS]
     return (
-        _environment()
+        page_environment("ew_pipeline.monitor.drift")
         .get_template("drift.html.jinja")
         .render(
             verdict=worst_verdict(verdicts),
@@ -60,7 +50,7 @@ def render_page(assessment: Assessment, verdicts: Sequence[SegmentVerdict], aler
             limit=f"{assessment.limit:.2f}",
             rate=f"{assessment.weeks_between_alarms:g}",
             charts=assessment.alarming,
-            style=Markup(_style()),
+            style=page_style(),
             version=__version__,
         )
     )
@@ -100,20 +90,3 @@ def last_week(chart: Chart) -> dict[str, str]:
 
 def _shown(plot: Plot) -> dict[str, Any]:
     return {"title": plot.title, "svg": Markup(plot.svg), "description": plot.description}
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("ew_pipeline.monitor.drift"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-@cache
-def _style() -> str:
-    """The style of the weekly report: one look for all pages."""
-    return (files("ew_pipeline.publish.report") / "templates" / "style.css").read_text(encoding="utf-8")

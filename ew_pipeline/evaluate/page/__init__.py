@@ -1,0 +1,1 @@
+"""The evaluation page: a backtest or a published week as one self-contained file."""
