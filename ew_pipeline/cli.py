@@ -160,6 +160,12 @@ lazy_command(
     "Data that break the model's assumptions, against doing nothing.",
 )
 lazy_command(
+    reproduce,
+    "page",
+    f"{EXPERIMENTS}.page:page",
+    "A page on the studies that were kept, with their pictures.",
+)
+lazy_command(
     reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -129,6 +130,24 @@ def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path / "file" / "below")
+
+
+def test_two_studies_do_not_write_to_the_same_records_at_once(tmp_path):
+    study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    with (tmp_path / "squares.jsonl").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="another study is writing"):
+            study().run(tasks(2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    study().run(tasks(2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [1, 2]
+
+
+def test_studies_of_the_same_kind_share_their_records(tmp_path):
+    first = Study("one", square, prepare=nothing, sources=(), records="shared")
+    other = Study("two", square, prepare=nothing, sources=(), records="shared")
+    first.run(tasks(1, 2), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    other.run(tasks(2, 3), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    assert DONE == [1, 2, 3]
 
 
 def test_the_code_hash_sees_meaning_and_not_layout(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ regret        regret against n (section 4.1, "Vanishing Regret When n Scales")
 robustness    data that are not what the model assumes
 chain         what the pairs' own history adds, on a simulated chain
 report        a study's tables and figures, printed and kept
+page, story   the kept ones as a page of Markdown
 display       tables on stdout
 pictures      PNG files, when a folder is given
 """

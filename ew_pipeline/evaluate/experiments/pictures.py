@@ -125,3 +125,19 @@ def save_limits(found: Sequence[Limits], edges: Mapping[str, Sequence[float]], p
                 if column == 0:
                     axes.set_ylabel(f"by {each.measure}")
         panels[0].legend(fontsize=7)
+
+
+def save_table2(ours: Mapping[str, float], paper: Mapping[str, float], path: Path) -> None:
+    """Cost of every policy as a share of Ignore's, the cheapest above; the paper's as printed, below."""
+    bars = [*((f"printed: {name}", value, "C7") for name, value in sorted(paper.items(), key=_by_value))]
+    bars += [(name, value, "C0") for name, value in sorted(ours.items(), key=_by_value)]
+    with _figure(path, 1, panel=(6.5, 0.6 + 0.24 * len(bars))) as (axes,):
+        names, values, colours = zip(*bars, strict=True)
+        axes.barh(range(len(bars)), values, color=colours)
+        axes.set_yticks(range(len(bars)), names)
+        axes.axvline(1.0, color="grey", linewidth=1)
+        axes.set_xlabel("cost / cost of doing nothing")
+
+
+def _by_value(item: tuple[str, float]) -> float:
+    return -item[1]

@@ -152,6 +152,5 @@ def roc_on_grid(suspicion: Float, anomalous: Bool) -> tuple[float, ...] | None:
     fpr, tpr = curve.false_positive_rate, curve.true_positive_rate
     if np.isnan(fpr[-1]) or np.isnan(tpr[-1]):
         return None
-    # The last point of a vertical stretch is the one that counts: it costs no further false alarm.
-    last = np.flatnonzero(np.append(fpr[1:] > fpr[:-1], True))
-    return tuple(np.interp(ROC_GRID, fpr[last], tpr[last]).tolist())
+    # At a vertical stretch np.interp gives its upper end: what costs no further false alarm is flagged too.
+    return tuple(np.interp(ROC_GRID, fpr, tpr).tolist())
