@@ -121,6 +121,12 @@ lazy_command(
 lazy_command(
     app, "evaluate", "ew_pipeline.evaluate.command:evaluate", "How published weeks, policies and checks did."
 )
+lazy_command(
+    app,
+    "convert",
+    "ew_pipeline.data.convert:convert",
+    "A public dataset you downloaded, as a sales table.",
+)
 lazy_command(app, "explain", "ew_pipeline.monitor.explain:explain", "Why a pair was flagged, or was not.")
 for name, function, summary in (
     ("verify", "verify", "Is every row and file as it was written?"),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from ew_pipeline.cli import app
 from ew_pipeline.data.adapters.breakfast import read_breakfast
+from ew_pipeline.data.adapters.datasets import DATASETS
 from ew_pipeline.data.adapters.dominicks import read_dominicks
 from ew_pipeline.data.adapters.freshretailnet import read_freshretailnet
 from ew_pipeline.data.adapters.m5 import read_m5
@@ -36,7 +42,8 @@ def test_freshretailnet_sums_hours_to_weeks_and_drops_the_short_one(tmp_path):
     assert found.loc[0, "oos_frac"] == pytest.approx(6 / (7 * 16))
 
 
-def test_m5_sums_days_to_walmart_weeks_and_ranges_from_the_first_sale(tmp_path):
+def small_m5(folder: Path) -> None:
+    """Two whole weeks and a part of a third; the second product is launched in the second."""
     dates = pd.date_range("2015-03-07", periods=17)
     calendar = pd.DataFrame(
         {
@@ -45,7 +52,7 @@ def test_m5_sums_days_to_walmart_weeks_and_ranges_from_the_first_sale(tmp_path):
             "d": [f"d_{k + 1}" for k in range(17)],
         }
     )
-    calendar.to_csv(tmp_path / "calendar.csv", index=False)
+    calendar.to_csv(folder / "calendar.csv", index=False)
     days = {f"d_{k + 1}": [1, int(k >= 7), 0] for k in range(17)}
     sales = pd.DataFrame(
         {
@@ -55,7 +62,11 @@ def test_m5_sums_days_to_walmart_weeks_and_ranges_from_the_first_sale(tmp_path):
             **days,
         }
     )
-    sales.to_csv(tmp_path / "sales_train_evaluation.csv", index=False)
+    sales.to_csv(folder / "sales_train_evaluation.csv", index=False)
+
+
+def test_m5_sums_days_to_walmart_weeks_and_ranges_from_the_first_sale(tmp_path):
+    small_m5(tmp_path)
     found = read_m5(tmp_path, ("FOODS_1",))
     assert found.to_dict("records") == [
         {"store_id": "CA_1", "sku_id": "F_1", "week": "2015-03-07", "units": 7},
@@ -91,3 +102,72 @@ def test_dominicks_counts_weeks_from_september_1989_and_leaves_suspect_rows_out(
     assert found["units"].tolist() == [5, 0]
     assert found["price"].tolist() == [1.5, 1.5]
     assert found["promo"].tolist() == [1, 0]
+
+
+def ew(*args: str, code: int = 0):
+    result = CliRunner().invoke(app, ["convert", *args], prog_name="ew")
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+def test_a_dataset_becomes_a_table_that_evaluate_reads(tmp_path):
+    small_m5(tmp_path)
+    table = tmp_path / "out" / "m5.parquet"
+    made = json.loads(ew("m5", str(tmp_path), "--to", str(table), "--department", "FOODS_1", "--json").stdout)
+    assert (made["rows"], made["stores"], made["skus"], made["weeks"], made["units"]) == (3, 1, 2, 2, 21)
+    assert made["next"] == f"ew evaluate --sales {table}"
+    panel = read_history(str(table)).panel
+    assert np.nansum(panel.units) == 21
+    last = json.loads(ew("m5", str(tmp_path), "--to", str(table), "--weeks", "1", "--json").stdout)
+    assert last["weeks"] == 1
+
+
+def test_the_table_can_be_csv_and_the_next_command_has_what_the_dataset_needs(tmp_path):
+    text = (
+        "WEEK_END_DATE,STORE_NUM,UPC,UNITS,PRICE,FEATURE,DISPLAY,TPR_ONLY\n14-Jan-09,367,0011,13,1.39,0,0,1\n"
+    )
+    (tmp_path / "t.csv").write_text(text)
+    out = ew("breakfast", str(tmp_path / "t.csv"), "--to", str(tmp_path / "b.csv")).stdout
+    assert "1 rows, 1 stores, 1 SKUs, 1 weeks, 13 units" in out
+    assert f"Next: ew evaluate --sales {tmp_path / 'b.csv'} --zero-rule inferred" in out
+    assert pd.read_csv(tmp_path / "b.csv", dtype={"sku_id": "str"})["sku_id"].tolist() == ["0011"]
+
+
+def test_without_a_dataset_each_is_listed_with_its_source_and_terms():
+    listed = ew().stdout
+    for name, dataset in DATASETS.items():
+        assert f"{name}\n" in listed
+        assert dataset.publisher in listed
+        assert f"terms: {dataset.terms}" in listed
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_file_that_is_not_there_and_one_of_another_kind_are_refused_by_name(name, tmp_path):
+    to = ("--to", str(tmp_path / "out.parquet"))
+    gone = ew(name, str(tmp_path / "gone"), *to, code=1)
+    assert "is not there" in gone.stderr
+    other = tmp_path / "other"
+    if name == "m5":
+        other.mkdir()
+        (other / "calendar.csv").write_text("a,b\n1,2\n")
+    elif name == "freshretailnet":
+        pd.DataFrame({"a": [1]}).to_parquet(other)
+    else:
+        other.write_text("a,b\n1,2\n")
+    wrong = ew(name, str(other), *to, code=1)
+    assert "has no column" in wrong.stderr
+    assert "Next:" in wrong.stderr
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("walmart", "x", "--to", "y.parquet"), "there is no dataset 'walmart'"),
+        (("m5", "x"), "ends in .parquet or .csv"),
+        (("m5", "x", "--to", "y.xlsx"), "ends in .parquet or .csv"),
+        (("dominicks", "x", "--to", "y.csv", "--weeks", "3"), "are of m5 alone"),
+    ],
+)
+def test_a_wrong_call_says_what_is_right(args, words):
+    assert words in ew(*args, code=2).stderr

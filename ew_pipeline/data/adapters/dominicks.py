@@ -1,4 +1,4 @@
-"""Dominick's Finer Foods (Kilts Center, Chicago Booth, for academic use): store-level scanner data.
+"""Dominick's Finer Foods: store-level scanner data, one movement file a category.
 
 A movement file (``wana.csv`` for analgesics) has one row per UPC, store and week: ``STORE``, ``UPC``,
 ``WEEK`` (1 is the week of 14 September 1989), ``MOVE`` (units), ``QTY``, ``PRICE`` (for QTY units), ``SALE``
@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from ew_pipeline.data.adapters._reading import read_csv
+
 FIRST_WEEK = pd.Timestamp("1989-09-14")
+COLUMNS = ("STORE", "UPC", "WEEK", "MOVE", "QTY", "PRICE", "SALE", "OK")
 
 
 def read_dominicks(path: str | Path) -> pd.DataFrame:
     """Sales by week (the Thursday it starts), with price and promo; suspect rows are left out."""
-    raw = pd.read_csv(path, dtype={"STORE": "str", "UPC": "str", "SALE": "str"})
+    raw = read_csv(path, COLUMNS, "a movement file such as wana.csv", text=("STORE", "UPC", "SALE"))
     raw = raw[raw["OK"] == 1]
     return pd.DataFrame(
         {

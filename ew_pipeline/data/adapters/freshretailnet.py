@@ -1,4 +1,4 @@
-"""FreshRetailNet-50K (Dingdong-Inc, on Hugging Face, CC-BY-4.0): hourly sales with hours out of stock.
+"""FreshRetailNet-50K: hourly sales of fresh products, with the hours out of stock.
 
 One row per store, product and day: ``store_id``, ``product_id``, ``dt``, ``hours_sale`` and
 ``hours_stock_status`` (24 values; 1 means out of stock), ``sale_amount`` (normalised), ``activity_flag``.
@@ -13,8 +13,10 @@ import duckdb
 import pandas as pd
 
 from ew_pipeline.data._sql_text import literal
+from ew_pipeline.data.adapters._reading import existing, require
 from ew_pipeline.errors import DataError
 
+COLUMNS = ("store_id", "product_id", "dt", "sale_amount", "hours_stock_status", "activity_flag")
 OPENS, CLOSES = 6, 22
 UNITS_PER_AMOUNT = 10.0  # the published amounts are normalised; ten times them are close to whole units
 
@@ -25,8 +27,11 @@ def read_freshretailnet(path: str | Path) -> pd.DataFrame:
     ``path`` is the parquet file of one split. Weeks are counted from the first day; a last week with fewer
     than seven days is left out. ``oos_frac`` is a truth for ``ew evaluate --truth``.
     """
+    place = existing(path, "the parquet file of one split")
     with duckdb.connect() as connection:
-        source = f"read_parquet({literal(str(path))})"
+        source = f"read_parquet({literal(str(place))})"
+        described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        require([name for name, *_ in described], COLUMNS, str(path))
         first, last = connection.execute(
             f"SELECT min(CAST(dt AS DATE)), max(CAST(dt AS DATE)) FROM {source}"
         ).fetchone() or (None, None)

@@ -1,4 +1,4 @@
-"""M5 Forecasting (Walmart, on Kaggle under the competition's rules): daily unit sales of 3,049 products.
+"""M5 Forecasting: daily unit sales of 3,049 Walmart products in ten stores.
 
 ``sales_train_evaluation.csv`` has one row per product and store with a column per day (``d_1`` …);
 ``calendar.csv`` says which date a day is and which Walmart week (``wm_yr_wk``, Saturday to Friday).
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ew_pipeline.data.adapters._reading import existing, read_csv
 from ew_pipeline.errors import DataError
 
 DAYS_IN_A_WEEK = 7
@@ -22,9 +23,10 @@ def read_m5(folder: str | Path, departments: tuple[str, ...] = (), last_weeks: i
     A product is ranged in a store from its first sale on: earlier zeros have no row, later ones are zeros.
     ``departments`` such as ``("FOODS_3",)`` keeps only those.
     """
-    folder = Path(folder)
-    calendar = pd.read_csv(folder / "calendar.csv", usecols=["d", "date", "wm_yr_wk"])
-    wide = pd.read_csv(folder / "sales_train_evaluation.csv")
+    folder = existing(folder, "a folder with calendar.csv and sales_train_evaluation.csv")
+    calendar = read_csv(folder / "calendar.csv", ("d", "date", "wm_yr_wk"), "the calendar")
+    names = ("item_id", "dept_id", "store_id")
+    wide = read_csv(folder / "sales_train_evaluation.csv", names, "the daily sales", all_columns=True)
     if departments:
         wide = wide[wide["dept_id"].isin(departments)]
         if wide.empty:
