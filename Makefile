@@ -9,10 +9,15 @@ LOCK := infra/requirements.lock
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint lock clean
+.PHONY: help setup run test lint lock experiments clean
+
+# Of `make experiments`: where records are kept (an interrupted study goes on there), and how large the studies are.
+STUDIES ?= .ew/studies
+INSTANCES ?= 60
+SEED ?= 90417
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: $(INSTALLED) ## create .venv with the locked requirements; instant when it is up to date
 	@:
@@ -31,6 +36,15 @@ lint: setup ## set up, then check style (ruff) and types (mypy)
 lock: ## resolve the requirements of pyproject.toml again (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	  --no-emit-index-url --generate-hashes --no-header --no-annotate -o $(LOCK)
+
+# SALES, if given, is a table of real weekly sales for the paper's second table.
+experiments: setup ## run the paper's experiments, an hour or two, and write infra/docs/experiments.md
+	$(BIN)/ew reproduce table1 --instances $(INSTANCES) --seed $(SEED) --out $(STUDIES)
+	$(BIN)/ew reproduce auc --instances $(INSTANCES) --seed $(SEED) --out $(STUDIES)
+	$(BIN)/ew reproduce limits --instances $(INSTANCES) --seed $(SEED) --out $(STUDIES)
+	$(BIN)/ew reproduce regret --instances 5 --seed $(SEED) --out $(STUDIES)
+	$(if $(SALES),$(BIN)/ew reproduce table2 --sales $(SALES) --seed $(SEED) --out $(STUDIES))
+	$(BIN)/ew reproduce page --out $(STUDIES)
 
 clean: ## remove caches and build output; .venv and .ew stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -30,8 +30,8 @@ def read_csv(
     place = existing(path, what)
     kept = pd.read_csv(place, nrows=0).columns
     require(kept, columns, f"{path} ({what})")
-    types: Mapping[str, str] = dict.fromkeys(text, "str")
-    return pd.read_csv(place, usecols=None if all_columns else list(columns), dtype=dict(types))
+    chosen = None if all_columns else list(columns)
+    return pd.read_csv(place, usecols=chosen, dtype=dict.fromkeys(text, "str"))
 
 
 def require(present: Sequence[str] | pd.Index[str], columns: Sequence[str], what: str) -> None:
