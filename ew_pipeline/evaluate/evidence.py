@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ew_pipeline.algorithm.detector import EntrywiseDetector
+from ew_pipeline.algorithm.detector import FEWEST_ENTRIES, EntrywiseDetector
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.data.history import panel_level
 from ew_pipeline.data.panel import Panel
+from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,6 +25,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 LEVEL_WEEKS = 13  # a quarter: shorter is noisy where little is sold (M5), longer sees other seasons
 RANKS_WITHOUT_HISTORY = (1, 3, 5)
+UNCERTAIN = 0.5  # coefficient of variation of a level that nothing is compared with
 LARGE_WEEK = 60_000  # pairs; from here the highest of the ranks costs more time than it is worth
 
 
@@ -150,7 +152,10 @@ def gather_cross_section(past: Panel) -> CrossSection:
     """The last week of ``past`` by itself."""
     t = past.n_weeks - 1
     pairs = np.flatnonzero(past.observed[:, t])
-    sales = past.sales(t)
+    sales, units = past.sales(t), past.units[pairs, t].astype(np.float64)
+    sku = past.sku[pairs].astype(np.int64)
+    if _cannot_be_fitted(sales):  # one sells what it sells
+        return CrossSection(pairs, sku, units, units, np.full(units.size, UNCERTAIN**2), np.zeros(units.size))
     highest = RANKS_WITHOUT_HISTORY[-1] if sales.n_observed < LARGE_WEEK else RANKS_WITHOUT_HISTORY[1]
     ranks = [r for r in RANKS_WITHOUT_HISTORY if r <= highest and r < min(sales.shape)] or [1]
     fits = [_detector(rank).fit(sales) for rank in ranks]
@@ -159,8 +164,8 @@ def gather_cross_section(past: Panel) -> CrossSection:
     spread = float(np.mean([1.0 / fit.dispersion_size_ for fit in fits]))
     return CrossSection(
         pairs=pairs,
-        sku=past.sku[pairs].astype(np.int64),
-        units=past.units[pairs, t].astype(np.float64),
+        sku=sku,
+        units=units,
         expected=mean,
         expected_cv2=np.maximum(square / np.maximum(mean, 1e-9) ** 2 - 1.0, 0.0) + spread,
         posterior=np.mean([fit.posterior_ for fit in fits], axis=0),
@@ -177,10 +182,15 @@ def _detector(rank: int) -> EntrywiseDetector:
 
 def _with_history(past: Panel, t: int, level: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     sales = past.sales(t)
-    if sales.n_observed < 3 or not sales.counts.any():  # the detector refuses: nothing to compare with
-        return level, np.full(level.size, 0.5), np.zeros(level.size)
+    if _cannot_be_fitted(sales):
+        return level, np.full(level.size, UNCERTAIN), np.zeros(level.size)
     fit: DetectorFit = _detector(1).fit(sales, level=level)
     return fit.cavity_sales_, fit.cavity_cv_, fit.posterior_
+
+
+def _cannot_be_fitted(sales: SalesMatrix) -> bool:
+    """Whether the detector would refuse the week: there is nothing to compare a pair with."""
+    return sales.n_observed < FEWEST_ENTRIES or not sales.counts.any()
 
 
 def _mean(past: Panel, pairs: IntArray, weeks: int, otherwise: FloatArray) -> tuple[FloatArray, FloatArray]:

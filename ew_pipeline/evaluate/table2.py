@@ -6,7 +6,6 @@ such draw. The paper's own data are not public, so its figures stand beside ours
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -16,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.evaluate.experiments import options, pictures, printed
 from ew_pipeline.evaluate.experiments.display import number
@@ -28,7 +26,6 @@ from ew_pipeline.evaluate.priced import NOTEBOOK_COSTS, PAPER_COSTS, UniformCost
 from ew_pipeline.evaluate.registry import all_policies, chosen_policies
 from ew_pipeline.evaluate.tables import SalesHistory, read_history
 from ew_pipeline.evaluate.view import PastView, RuleLabels
-from ew_pipeline.provenance import canonical_json
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -94,7 +91,7 @@ def table2(
     wanted = [name.strip() for name in (policies or "all").split(",")]
     names = [policy.name for policy in chosen_policies(wanted, "ignore")]
     history = _history(sales, listing, zero_rule)
-    t, data = _week(history, week, variant), _data_hash(history.panel)
+    t, data = _week(history, week, variant), history.panel.content_hash()
     tasks = [PolicyTask(sales, listing, zero_rule, data, t, variant, name, instances, seed) for name in names]
     study = Study(TITLE, score_and_price, prepare=warm_up, sources=SOURCES)
     records = study.run(tasks, jobs=options.processes(jobs), folder=out)
@@ -199,11 +196,3 @@ def _setting(history: SalesHistory, t: int, variant: str) -> dict[str, Any]:
 def _printed_ratios() -> dict[str, float]:
     ignore, _ = printed.TABLE_2["Ignore"]
     return {name: cost / ignore for name, (cost, _) in printed.TABLE_2.items()}
-
-
-def _data_hash(panel: Panel) -> str:
-    digest = hashlib.sha256(canonical_json(panel.weeks).encode())
-    for array in (panel.store_ids, panel.sku_ids, panel.store, panel.sku, panel.units, panel.promo):
-        if array is not None:
-            digest.update(array.tobytes())
-    return digest.hexdigest()

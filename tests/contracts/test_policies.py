@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ew_pipeline.baselines.decomposed import METHODS, RANK, SHARE
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.evaluate.registry import all_policies
 from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels, TruthLabels
@@ -92,3 +93,89 @@ def test_a_shared_memory_gives_the_same_answer(policy, chain):
     policy.score(PastView(panel, T, RuleLabels("pair"), shared))
     shared = policy.score(PastView(panel, 10, RuleLabels("pair"), shared))
     np.testing.assert_array_equal(shared.probability, alone.probability)
+
+
+def without(panel: Panel, units: np.ndarray) -> Panel:
+    """The same chain with other units."""
+    return Panel(panel.store_ids, panel.sku_ids, panel.store, panel.sku, panel.weeks, units)
+
+
+def a_store_that_reports_nothing_this_week(panel: Panel) -> Panel:
+    units = panel.units.copy()
+    units[panel.store == 0, T] = np.nan
+    return without(panel, units)
+
+
+def pairs_that_were_never_seen_before(panel: Panel) -> Panel:
+    units = panel.units.copy()
+    units[::5, :T] = np.nan
+    return without(panel, units)
+
+
+def a_week_in_which_nothing_is_sold(panel: Panel) -> Panel:
+    units = panel.units.copy()
+    units[:, T] = 0.0
+    return without(panel, units)
+
+
+def a_chain_that_never_sold_anything(panel: Panel) -> Panel:
+    return without(panel, np.zeros_like(panel.units))
+
+
+def one_store(panel: Panel) -> Panel:
+    return panel.take(panel.store == 0)
+
+
+def one_sku(panel: Panel) -> Panel:
+    return panel.take(panel.sku == 0)
+
+
+def one_pair(panel: Panel) -> Panel:
+    return panel.take((panel.store == 0) & (panel.sku == 0))
+
+
+ODD = (
+    a_store_that_reports_nothing_this_week,
+    pairs_that_were_never_seen_before,
+    a_week_in_which_nothing_is_sold,
+    a_chain_that_never_sold_anything,
+    one_store,
+    one_sku,
+    one_pair,
+)
+
+
+@pytest.fixture(scope="module")
+def odd_memories() -> dict[str, Memory]:
+    return {odd.__name__: Memory() for odd in ODD}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_weeks_have_one_probability_per_observed_pair_too(policy, odd, chain, odd_memories):
+    panel = odd(chain[0])
+    score = policy.score(PastView(panel, T, RuleLabels("text"), odd_memories[odd.__name__]))
+    assert score.probability.shape == score.order.shape == (int(panel.observed[:, T].sum()),)
+    assert np.isfinite(score.order).all()
+    assert score.probability.min() >= 0.0
+    assert score.probability.max() <= 1.0
+
+
+def test_the_same_past_gives_the_same_scores(policy, chain, memories):
+    panel, _ = chain
+    first = policy.score(PastView(panel, T, RuleLabels("text"), memories["text"]))
+    again = policy.score(PastView(panel, T, RuleLabels("text")))
+    np.testing.assert_array_equal(again.probability, first.probability)
+    np.testing.assert_array_equal(again.order, first.order)
+
+
+@pytest.mark.parametrize("method", ["drmf", "stable-pcp", "rmc"])
+def test_one_sided_variants_never_flag_sales_above_expectation(method, chain, memories):
+    panel, _ = chain
+    view = PastView(panel, T, RuleLabels("text"), memories["text"])
+    fitted = METHODS[method](panel.sales(T), RANK, SHARE).at(panel.sales(T))
+    above = panel.units[panel.observed[:, T], T] > fitted
+    one_sided, two_sided = POLICIES[f"{method}-one-sided"].score(view), POLICIES[method].score(view)
+    assert above.any()
+    assert not one_sided.probability[above].any()
+    assert (one_sided.order[above] == 0.0).all()
+    assert (two_sided.order[above] > 0.0).all()
