@@ -6,11 +6,11 @@ from typing import Any
 
 from ew_pipeline.console import messages, results
 from ew_pipeline.evaluate.backtest_command import print_measures, print_parts
-from ew_pipeline.evaluate.bootstrap import Estimate
 from ew_pipeline.evaluate.experiments.display import print_lines, print_table
+from ew_pipeline.evaluate.page.week import decisions_table
 from ew_pipeline.evaluate.published import PUBLISHED
 from ew_pipeline.evaluate.run import EvaluationReport, WeekReport, document
-from ew_pipeline.publish.report.words import money, share
+from ew_pipeline.publish.report.words import money
 
 
 def to_json(report: EvaluationReport, *, one: bool) -> dict[str, Any]:
@@ -53,23 +53,8 @@ def _print_week(week: WeekReport, costs: str) -> None:
         f"{found.week}, publication {publication.id}, label {found.label_rule}: {found.pairs} of "
         f"{found.pairs_published} pairs have a label, {found.anomalies} are anomalies"
     )
-    head = ("policy", "flags", "right", "precision", "recall", "cost", "saving", "90% of the saving")
-    rows = []
-    for name, one in found.policies.items():
-        d = one.decisions
-        rows.append(
-            (
-                f"{name} *" if name == PUBLISHED else name,
-                str(d.flagged),
-                str(d.found),
-                share(d.precision.value),
-                share(d.recall.value),
-                money(d.cost.value),
-                money(d.saving.value),
-                _interval(d.saving),
-            )
-        )
-    print_table(f"{title}; costs of the week", head, rows)
+    table = decisions_table({name: one.decisions for name, one in found.policies.items()})
+    print_table(f"{title}; costs of the week", [column.lower() for column in table.columns], table.rows)
     measures = {name: one.measures for name, one in found.policies.items()}
     print_measures(
         f"The probabilities, costs {costs}, of doing nothing", measures, PUBLISHED, "90% over stores"
@@ -86,7 +71,3 @@ def _print_week(week: WeekReport, costs: str) -> None:
         ],
     )
     messages().print(f"Page: {week.page}", markup=False, soft_wrap=True)
-
-
-def _interval(one: Estimate) -> str:
-    return f"{money(one.low)} to {money(one.high)}" if one.low == one.low else "unknown"

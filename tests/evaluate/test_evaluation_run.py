@@ -229,3 +229,47 @@ def test_the_page_asks_the_network_for_nothing_and_fits_a_phone(report):
         assert opened.page.locator("svg.plot").count() == 5
         assert opened.console == []
         assert opened.requests == [page.as_uri()]
+
+
+@pytest.fixture(scope="module")
+def other_future(tables, home, tmp_path_factory):
+    """The home of the same chain with everything after the week thrown about: units, rows, their number."""
+    folder = tmp_path_factory.mktemp("other-future")
+    sales = pd.read_parquet(tables["sales"])
+    later = (sales["week"].astype(str) > WEEK).to_numpy()
+    rng = np.random.default_rng(5)
+    sales.loc[later, "units"] = rng.permutation(sales.loc[later, "units"].to_numpy()) * 3 % 41
+    sales = sales[~later | (rng.random(len(sales)) < 0.9)]
+    sales.sample(frac=1.0, random_state=1).to_parquet(folder / "sales.parquet", index=False)
+    other = {**tables, "sales": str(folder / "sales.parquet")}
+    for week in (WEEK, LATER):
+        run_plainly(folder / "home", other, week, override_why="a test")
+    return folder / "home"
+
+
+def test_the_future_does_not_change_what_is_flagged_scored_or_learnt(home, other_future):
+    with ledger_of(home) as one, ledger_of(other_future) as two:
+        now, then = (ledger.current(Week.parse(WEEK)) for ledger in (one, two))
+        theta = [
+            ledger.segments(publication.run_id).drop(columns=["run_id", "seconds", "model"])
+            for ledger, publication in ((one, now), (two, then))
+        ]
+    assert now.data_hash == then.data_hash
+    pd.testing.assert_frame_equal(pd.read_parquet(now.scores), pd.read_parquet(then.scores))
+    pd.testing.assert_frame_equal(*theta)
+    learnt = [
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("calibration*")}
+        for folder in (home / "runs" / now.run_id, other_future / "runs" / then.run_id)
+    ]
+    assert learnt[0] == learnt[1]
+
+
+def test_another_future_gives_other_labels_to_the_same_flags(report, other_future):
+    before = published_state(other_future)
+    told = run_evaluation(
+        EvaluationRequest(WEEK, policies=FEW), Settings(home=other_future), Steps(quiet=True)
+    )
+    one, other = report.weeks[1].measures, told.weeks[0].measures
+    assert one.data_hash != other.data_hash
+    assert one.anomalies != other.anomalies
+    assert published_state(other_future) == before

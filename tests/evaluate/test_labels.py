@@ -7,7 +7,7 @@ import pytest
 
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.labels import label_week, maturity, surrounding_mean
+from ew_pipeline.evaluate.labels import LABEL_VERSION, label_week, maturity, surrounding_mean
 
 NAN = np.nan
 
@@ -103,3 +103,24 @@ def test_unknown_rules_and_minimums_are_refused():
         label_week(panel_of([steady(2)]), 5, "texts")
     with pytest.raises(UsageError, match="from 1 to 5"):
         label_week(panel_of([steady(2)]), 5, "text", minimum=6)
+
+
+def worked_panel() -> Panel:
+    """Sixty pairs over thirteen weeks by a formula, with gaps, zeros and drops of every depth."""
+    pair, week = np.arange(60)[:, None], np.arange(13)[None, :]
+    dropped = np.where((pair + week * 7) % 4 == 0, 0.2 + 0.05 * ((pair + week) % 11), 1.0)
+    units = (pair % 7 + 4) * (5 + (pair * 5 + week * 3) % 4) * dropped
+    units = np.where((pair * 3 + week * 5) % 17 == 0, np.nan, np.floor(units))
+    return panel_of(units.tolist(), [int(k) % 6 for k in range(60)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "known", "anomalies"), [("text", 169, 31), ("pair", 169, 24), ("code", 283, 45)]
+)
+def test_a_rule_that_says_something_else_needs_a_new_version(rule, known, anomalies):
+    # Fails when a rule changes: raise LABEL_VERSION, so that old evaluations stay what they are, and put the
+    # new figures here together with it.
+    labels = [label_week(worked_panel(), t, rule) for t in range(13)]
+    assert LABEL_VERSION == "1"
+    assert sum(int(one.known.sum()) for one in labels) == known
+    assert sum(int(one.anomaly.sum()) for one in labels) == anomalies

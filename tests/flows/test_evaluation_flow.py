@@ -1,0 +1,59 @@
+"""The evaluation flow on a Prefect server: what has matured, once; and how it is deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from weekly.chain import run_plainly, write_chain
+
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+WEEK, LATER = "2026-W06", "2026-W11"
+
+
+def deployments():
+    return yaml.safe_load((ROOT / "infra" / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
+
+
+def test_the_deployment_names_the_flow_and_its_parameters_after_the_weekly_run():
+    from flows.evaluation import evaluation
+
+    by_name = {one["name"]: one for one in deployments()}
+    file, _, function = by_name["evaluation"]["entrypoint"].partition(":")
+    assert (ROOT / file).is_file()
+    assert function == evaluation.name == "evaluation"
+    assert set(by_name["evaluation"]["parameters"]) <= set(evaluation.parameters.properties)
+    hour = {name: int(one["schedules"][0]["cron"].split()[1]) for name, one in by_name.items()}
+    assert hour["weekly"] < hour["evaluation"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    tables = write_chain(tmp_path / "chain", weeks=12, stores=12, skus=40)
+    for week in (WEEK, LATER):
+        run_plainly(tmp_path / "home", tables, week, override_why="a test")
+    monkeypatch.setenv("EW_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_the_flow_evaluates_what_is_due_and_then_has_nothing_to_do(home):
+    from prefect.client.orchestration import get_client
+    from prefect.testing.utilities import prefect_test_harness
+
+    from flows.evaluation import evaluation
+
+    with prefect_test_harness(server_startup_timeout=180):
+        first = evaluation(policies=["trailing"], return_state=True)
+        second = evaluation(policies=["trailing"], return_state=True)
+        with get_client(sync_client=True) as client:
+            artifacts = {artifact.key for artifact in client.read_artifacts()}
+    assert (first.name, first.message) == ("Evaluated", "1 evaluated")
+    assert (second.name, second.message) == ("Unchanged", "0 evaluated")
+    assert artifacts == {"evaluation", "evaluation-page"}
+    with Ledger.open(Settings().ledger_url, home=home) as ledger:
+        assert ledger.table("evaluations")["week"].tolist() == [WEEK]
+        assert ledger.verify() == []
