@@ -20,6 +20,7 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.track import _database
 from ew_pipeline.track.store import (
     DRIFT,
+    EVALUATION,
     WEEKLY,
     TrackingError,
     prepare_tracking,
@@ -55,7 +56,7 @@ def test_four_processes_may_touch_a_fresh_home_at_once(tmp_path, monkeypatch):
     assert list(here.iterdir()) == []
     with sqlite3.connect(home / "mlflow.db") as database:
         names = [row[0] for row in database.execute("SELECT name FROM experiments ORDER BY name")]
-    assert names == ["Default", DRIFT, WEEKLY]
+    assert names == ["Default", DRIFT, EVALUATION, WEEKLY]
 
 
 def test_artifacts_go_to_the_home_not_to_the_current_folder(settings):
