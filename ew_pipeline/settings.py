@@ -6,10 +6,11 @@ Both are built at the edge, by a command or a flow, and passed down.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ew_pipeline.provenance import canonical_hash
@@ -42,6 +43,9 @@ class Settings(BaseSettings):
         None, validation_alias="PREFECT_API_URL", description="Prefect server; default: embedded"
     )
     dask_address: str | None = Field(None, description="scheduler of an existing Dask cluster")
+    keep_weeks: int = Field(
+        104, ge=1, description="newest published weeks whose scores and models `ew audit prune` leaves whole"
+    )
 
     @property
     def root(self) -> Path:
@@ -79,6 +83,11 @@ class Settings(BaseSettings):
         """One folder per run: everything it made, published or not."""
         return self.root / "runs"
 
+    @property
+    def cache(self) -> Path:
+        """What can be worked out again: removing it costs time and nothing else."""
+        return self.root / "cache"
+
 
 class ContractLimits(BaseModel):
     """When a batch is rejected rather than cleaned of its faulty rows."""
@@ -109,7 +118,6 @@ class DetectorSettings(BaseModel):
     rank: int | Literal["auto"] = "auto"
     noise: Literal["auto", "poisson", "negative_binomial"] = "auto"
     anomaly: Literal["auto", "exponential", "thinning", "zero", "uniform", "uniform_onset"] = "auto"
-    probability: Literal["posterior", "drop"] = "posterior"
     max_rank: int = Field(10, ge=1)
     random_state: int = Field(0, ge=0)
 
@@ -123,6 +131,23 @@ class RunConfig(BaseModel):
     inferred_weeks: int = Field(8, ge=1, description="sold in so many weeks before counts as ranged")
     history: bool = Field(True, description="use the pairs' own past when the source holds it")
     history_weeks: int = Field(8, ge=1)
+    probability: Literal["auto", "posterior", "drop", "history", "calibrated"] = Field(
+        "auto",
+        description="what is priced: the detector's posterior or drop, the drop against the weeks around by "
+        "the pair's own past, or what past labels have taught; auto takes the last of them that there is",
+    )
+    calibration_labels: Literal["pair", "text", "code", "checks"] = Field(
+        "pair", description="what a calibration learns from: a rule on the sales around a week, or checks"
+    )
+    calibration_weeks: int = Field(
+        47, ge=11, description="weeks before this one that a calibration may look at"
+    )
+    max_calibrated_pairs: int = Field(
+        500_000, ge=1, description="above so many pairs the detector's own posterior is priced"
+    )
+    cross_section: bool = Field(
+        True, description="also fit the week without its past, and say what that alone would flag"
+    )
     promotions: Literal["exclude", "include"] = Field(
         "exclude", description="promoted pairs: left out of the week, or compared like any other"
     )
@@ -135,10 +160,33 @@ class RunConfig(BaseModel):
     default_cost_false_alarm: float = Field(1.0, ge=0)
     default_cost_missed: float = Field(3.0, ge=0)
     max_checks_per_store: int | None = Field(None, ge=0)
+    random_check_share: float = Field(
+        0.0, ge=0, le=1, description="of the pairs that are not flagged, drawn to be checked all the same"
+    )
     contract: ContractLimits = ContractLimits()
     gate: GateLimits = GateLimits()
     detector: DetectorSettings = DetectorSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_once_written(cls, values: Any) -> Any:
+        """The choice was a setting of the detector once; recorded configurations still say it there."""
+        detector = values.get("detector") if isinstance(values, Mapping) else None
+        if not isinstance(detector, Mapping) or "probability" not in detector:
+            return values
+        rest = {name: value for name, value in detector.items() if name != "probability"}
+        return {**values, "detector": rest, "probability": detector["probability"]}
+
     @property
     def hash(self) -> str:
         return canonical_hash(self.model_dump(mode="json"))
+
+    @property
+    def recent_weeks(self) -> int:
+        """How many weeks before tell what a pair sells, and which stores and pairs there are."""
+        return max(self.history_weeks if self.history else 0, self.inferred_weeks)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the pairs' own past may be what is priced."""
+        return self.history and self.probability in ("auto", "history", "calibrated")

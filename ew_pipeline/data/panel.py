@@ -93,6 +93,27 @@ class Panel:
             None if self.promo is None else self.promo[:, : t + 1].copy(),
         )
 
+    def recent(self, weeks: int) -> tuple[Panel, npt.NDArray[np.int64]]:
+        """The last ``weeks`` weeks of the pairs observed in them, and which rows of this panel those are.
+
+        Stores and SKUs that do not occur are left out: two panels that differ only in what lies further back
+        give the same one.
+        """
+        first = max(0, self.n_weeks - weeks)
+        rows = np.flatnonzero(self.observed[:, first:].any(axis=1))
+        stores, store = np.unique(self.store[rows], return_inverse=True)
+        skus, sku = np.unique(self.sku[rows], return_inverse=True)
+        recent = Panel(
+            self.store_ids[stores],
+            self.sku_ids[skus],
+            store.astype(np.int32),
+            sku.astype(np.int32),
+            self.weeks[first:],
+            self.units[rows, first:],
+            None if self.promo is None else self.promo[rows, first:],
+        )
+        return recent, rows
+
     def take(self, pairs: Flags) -> Panel:
         """The same weeks with only some pairs."""
         return Panel(

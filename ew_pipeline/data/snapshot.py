@@ -56,13 +56,15 @@ COLUMNS = {
     "withheld": {"store_id": "text", "sku_id": "text", "week": "text"},
     "listing": {"store_id": "text", "sku_id": "text", "first_week": "text", "last_week": "text"},
     "costs": {"store_id": "text", "sku_id": "text", "cost_false_alarm": "money", "cost_missed": "money"},
+    "checks": {"store_id": "text", "sku_id": "text", "week": "text", "wrong": "flag", "weight": "money"},
     "stores": {"store_id": "text"},
     "skus": {"sku_id": "text"},
 }
-"""Columns of each table and their kinds; ``segment`` (text) may come on top of any but the second and fourth.
+"""Columns of each table and their kinds; ``segment`` (text) may be in sales, listing, stores or skus too.
 
 ``withheld`` are the keys of quarantined sales rows: it is not known what these pairs sold, so they are not
-zero either.
+zero either. ``checks`` are what stores found in earlier weeks, where a calibration learns from it: an input
+like the others, so that checks that come in later are new inputs.
 """
 
 

@@ -1,13 +1,15 @@
 """What speaks for and against each pair of one week, known at the end of it.
 
-``gather`` looks at a panel that ends with the week in question and nowhere else: the pair's own past, what
-its SKU and its store did this week in the whole chain, and the detector's view of the ratio to the pair's
-level. ``gather_cross_section`` is the same week without a past.
+``gather`` looks at a panel that ends with the week in question and nowhere else: the pair's own past half a
+year back, what its SKU and its store did this week in the whole chain, and the detector's view of the ratio
+to the pair's level. ``gather_cross_section`` is the same week without a past.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+LONGEST_LOOK = 26  # weeks before a week that anything here looks at
 LEVEL_WEEKS = 13  # a quarter: shorter is noisy where little is sold (M5), longer sees other seasons
 RANKS_WITHOUT_HISTORY = (1, 3, 5)
 UNCERTAIN = 0.5  # coefficient of variation of a level that nothing is compared with
@@ -103,15 +106,51 @@ class CrossSection:
         return CrossSection(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def gather(past: Panel) -> Evidence:
-    """The evidence of the last week of ``past``."""
+@dataclass(frozen=True, eq=False)
+class WeekFit:
+    """What takes time in the evidence of a week, one value per observed pair; see ``Evidence``."""
+
+    level: FloatArray
+    expected: FloatArray
+    expected_cv: FloatArray
+    posterior: FloatArray
+
+
+class WeekFits(Protocol):
+    """Somewhere fits of past weeks are kept."""
+
+    def find(self, past: Panel, make: Callable[[Panel], WeekFit]) -> WeekFit:
+        """The fit of the last week of ``past``: the one kept for just this panel, or ``make(past)``."""
+
+
+def gather(past: Panel, fits: WeekFits | None = None) -> Evidence:
+    """The evidence of the last week of ``past``, from it and the ``LONGEST_LOOK`` weeks before.
+
+    ``fits``: where to look for the fit before making it.
+    """
+    if past.n_weeks < 2:
+        raise DataError(f"there is no week before {past.weeks[-1]}.", "use the cross-section alone.")
+    recent, rows = past.recent(LONGEST_LOOK + 1)
+    found = _gather(recent, fit_week(recent) if fits is None else fits.find(recent, fit_week))
+    pairs = rows[found.pairs]
+    return replace(
+        found, pairs=pairs, store=past.store[pairs].astype(np.int64), sku=past.sku[pairs].astype(np.int64)
+    )
+
+
+def fit_week(past: Panel) -> WeekFit:
+    """Level and detector of the last week of ``past``."""
     t = past.n_weeks - 1
-    if t < 1:
-        raise DataError(f"there is no week before {past.weeks[t]}.", "use the cross-section alone.")
+    level = panel_level(past, t, weeks=LEVEL_WEEKS)
+    return WeekFit(level, *_with_history(past, t, level))
+
+
+def _gather(past: Panel, fit: WeekFit) -> Evidence:
+    t = past.n_weeks - 1
     pairs = np.flatnonzero(past.observed[:, t])
     store, sku = past.store[pairs].astype(np.int64), past.sku[pairs].astype(np.int64)
     x = past.units[pairs, t].astype(np.float64)
-    level = panel_level(past, t, weeks=LEVEL_WEEKS)
+    level = fit.level
     trailing, seen = _mean(past, pairs, 5, level)
     mean_10, _ = _mean(past, pairs, 10, level)
     window = past.units[pairs, max(0, t - 10) : t].astype(np.float64)
@@ -119,7 +158,6 @@ def gather(past: Panel) -> Evidence:
     n_known = np.maximum(known.sum(axis=1), 1)
     squared = np.where(known, (window - mean_10[:, None]) ** 2, 0.0).sum(axis=1) / n_known
     before = past.units[pairs, t - 1].astype(np.float64)
-    expected, cv, posterior = _with_history(past, t, level)
     promoted = past.promo
     return Evidence(
         pairs=pairs,
@@ -132,12 +170,12 @@ def gather(past: Panel) -> Evidence:
         last=np.where(np.isnan(before), trailing, before),
         mean_2=_mean(past, pairs, 2, level)[0],
         mean_10=mean_10,
-        mean_26=_mean(past, pairs, 26, level)[0],
+        mean_26=_mean(past, pairs, LONGEST_LOOK, level)[0],
         zero_share=(window == 0).sum(axis=1) / n_known,
         spread=np.log1p(squared / (mean_10 + 0.1)),
-        expected=expected,
-        expected_cv=cv,
-        posterior=posterior,
+        expected=fit.expected,
+        expected_cv=fit.expected_cv,
+        posterior=fit.posterior,
         sku_move=_move(sku, x, level),
         sku_move_trailing=_move(sku, x, trailing),
         store_move=_move(store, x, level),

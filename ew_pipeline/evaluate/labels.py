@@ -44,10 +44,12 @@ class Labels:
     ----------
     known : which pairs have a label.
     anomaly : True where the pair is an anomaly; False where it is not or has no label.
+    weight : how many pairs each label stands for; None for one.
     """
 
     known: BoolArray
     anomaly: BoolArray
+    weight: FloatArray | None = None
 
     def __post_init__(self) -> None:
         self.known.setflags(write=False)

@@ -125,6 +125,8 @@ class Calibrated:
         known = np.flatnonzero(labels.known[pairs])
         rows, weight = sample_rows(labels.anomaly[pairs][known])
         rows = known[rows]
+        if labels.weight is not None:
+            weight = weight * labels.weight[pairs[rows]]
         made = LabelledWeek(
             week=view.panel.weeks[week],
             features=self._features(view, week, rows),

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.data.panel import Panel
-from ew_pipeline.evaluate.evidence import CrossSection, Evidence, gather, gather_cross_section
+from ew_pipeline.evaluate.evidence import CrossSection, Evidence, WeekFits, gather, gather_cross_section
 from ew_pipeline.evaluate.labels import LABEL_VERSION, MINIMUM_WEEKS, Labels, label_week, maturity
 
 BoolArray = npt.NDArray[np.bool_]
@@ -82,23 +82,29 @@ class RuleLabels:
 
 @dataclass(frozen=True, eq=False)
 class TruthLabels:
-    """Labels from outside, such as store checks: pairs x weeks; those of earlier weeks are known."""
+    """Labels from outside, such as store checks: pairs x weeks; those of earlier weeks are known.
+
+    ``weight``: how many pairs a label stands for, where some pairs were likelier to be looked at than others.
+    """
 
     known: BoolArray
     anomaly: BoolArray
     rule: str = "truth"
     version: str = LABEL_VERSION
     weeks_after: int = 0
+    weight: npt.NDArray[np.float32] | None = None
 
     def of(self, panel: Panel, t: int) -> Labels:
         known = self.known[:, t] & panel.observed[:, t]
-        return Labels(known, self.anomaly[:, t] & known)
+        weight = None if self.weight is None else self.weight[:, t].astype(np.float64)
+        return Labels(known, self.anomaly[:, t] & known, weight)
 
     def known_at(self, t: int) -> range:
         return range(t)
 
     def until(self, t: int) -> TruthLabels:
-        return TruthLabels(self.known[:, :t].copy(), self.anomaly[:, :t].copy())
+        weight = None if self.weight is None else self.weight[:, :t].copy()
+        return replace(self, known=self.known[:, :t].copy(), anomaly=self.anomaly[:, :t].copy(), weight=weight)
 
     def content_hash(self, panel: Panel, t: int) -> str:
         said = np.where(self.known[:, t], self.anomaly[:, t], -1)[panel.observed[:, t]].astype(np.int8)
@@ -107,8 +113,14 @@ class TruthLabels:
 
 @dataclass(eq=False)
 class Memory:
-    """What was worked out for past weeks, by what it is and the week."""
+    """What was worked out for past weeks, by what it is and the week.
 
+    ``fits`` outlives the process. ``evidence_weeks``: of how many weeks the evidence is kept at most, the
+    largest thing here by far; None for all.
+    """
+
+    fits: WeekFits | None = None
+    evidence_weeks: int | None = None
     _found: dict[tuple[str, int], object] = field(default_factory=dict)
 
     def get(self, what: str, week: int, kind: type[T]) -> T | None:
@@ -117,6 +129,10 @@ class Memory:
 
     def keep(self, what: str, week: int, value: T) -> T:
         self._found[(what, week)] = value
+        if isinstance(value, Evidence) and self.evidence_weeks is not None:
+            kept = [key for key, other in self._found.items() if isinstance(other, Evidence)]
+            for key in kept[: -self.evidence_weeks]:
+                del self._found[key]
         return value
 
     def forget_before(self, week: int) -> None:
@@ -147,7 +163,7 @@ class PastView:
         """The evidence of this week, or of an earlier one as it stood then."""
         at = self.t if week is None else week
         found = self.memory.get("evidence", at, Evidence)
-        return found or self.memory.keep("evidence", at, gather(self.panel.until(at)))
+        return found or self.memory.keep("evidence", at, gather(self.panel.until(at), self.memory.fits))
 
     def cross_section(self, week: int | None = None) -> CrossSection:
         """The same without a past."""

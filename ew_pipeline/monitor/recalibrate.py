@@ -11,7 +11,7 @@ import pandas as pd
 from ew_pipeline.data.panel import Panel, panel_from_frame
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, name_some
-from ew_pipeline.evaluate.policies import Calibrated
+from ew_pipeline.evaluate.policies import Calibrated, label_free
 from ew_pipeline.evaluate.registry import CALIBRATED
 from ew_pipeline.evaluate.view import LabelSource, Memory, PastView, RuleLabels
 from ew_pipeline.monitor.calibration import Calibration
@@ -31,6 +31,55 @@ class Recalibrated:
 
     probability: FloatArray
     calibration: Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredWeek:
+    """Every pair observed in a week, in the panel's order (``view.pairs``).
+
+    Attributes
+    ----------
+    probability : P(anomaly) in the form that the calibration chose.
+    label_free : the same by the pair's own past, whatever the labels say.
+    calibration : what was learnt, from which weeks, and whether it is used or why not.
+    """
+
+    view: PastView
+    probability: FloatArray
+    label_free: FloatArray
+    calibration: Calibration
+
+    def in_order_of(self, sales: SalesMatrix, probability: FloatArray) -> FloatArray:
+        """One of the probabilities, for the entries of ``sales`` in their order."""
+        panel, pairs = self.view.panel, self.view.pairs
+        m = panel.sku_ids.size
+        keys = panel.store[pairs].astype(np.int64) * m + panel.sku[pairs]
+        store = _positions(panel.store_ids, sales.store_ids)[sales.rows]
+        sku = _positions(panel.sku_ids, sales.sku_ids)[sales.cols]
+        wanted = np.where((store >= 0) & (sku >= 0), store * m + sku, -1)
+        at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        missing = np.flatnonzero(keys[at] != wanted)
+        if missing.size:
+            named = (f"{sales.store_ids[sales.rows[e]]}/{sales.sku_ids[sales.cols[e]]}" for e in missing)
+            raise DataError(
+                f"{missing.size} pairs of {sales.week} are not in the history: "
+                f"{name_some(named, missing.size)}.",
+                "pass a history that holds the week itself, with the same zeros.",
+            )
+        return probability[at]
+
+
+def score_week(
+    panel: Panel, week: str, labels: LabelSource | None = None, memory: Memory | None = None
+) -> ScoredWeek:
+    """Score the pairs of ``week`` with what its past and the labels matured by then have taught.
+
+    ``labels`` and ``memory`` as for ``recalibrate``. Weeks of the panel after ``week`` are never looked at.
+    """
+    view = PastView(panel, panel.index(week), labels or RuleLabels("pair"), memory)
+    score = Calibrated(CALIBRATED).score(view)
+    assert score.calibration is not None  # a policy that learns always says what
+    return ScoredWeek(view, score.probability, label_free(view.evidence(), view.rule), score.calibration)
 
 
 def recalibrate(
@@ -55,28 +104,8 @@ def recalibrate(
         raise DataError(
             "the week's sales carry no week.", "build them with SalesMatrix.from_long(frame, week)."
         )
-    view = PastView(panel, panel.index(sales.week), labels or RuleLabels("pair"), memory)
-    score = Calibrated(CALIBRATED).score(view)
-    assert score.calibration is not None  # a policy that learns always says what
-    return Recalibrated(_in_order_of(sales, view, score.probability), score.calibration)
-
-
-def _in_order_of(sales: SalesMatrix, view: PastView, probability: FloatArray) -> FloatArray:
-    panel, pairs = view.panel, view.pairs
-    m = panel.sku_ids.size
-    keys = panel.store[pairs].astype(np.int64) * m + panel.sku[pairs]
-    store = _positions(panel.store_ids, sales.store_ids)[sales.rows]
-    sku = _positions(panel.sku_ids, sales.sku_ids)[sales.cols]
-    wanted = np.where((store >= 0) & (sku >= 0), store * m + sku, -1)
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    missing = np.flatnonzero(keys[at] != wanted)
-    if missing.size:
-        named = (f"{sales.store_ids[sales.rows[e]]}/{sales.sku_ids[sales.cols[e]]}" for e in missing)
-        raise DataError(
-            f"{missing.size} pairs of {sales.week} are not in the history: {name_some(named, missing.size)}.",
-            "pass a history that holds the week itself, with the same zeros.",
-        )
-    return probability[at]
+    scored = score_week(panel, sales.week, labels, memory)
+    return Recalibrated(scored.in_order_of(sales, scored.probability), scored.calibration)
 
 
 def _positions(ids: npt.NDArray[np.str_], wanted: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:

@@ -40,6 +40,18 @@ PER_PAIR = ("posterior", "expected_sales", "expected_cv", "cavity_sales", "cavit
 
 
 @dataclass(frozen=True, eq=False)
+class PricedPairs:
+    """The probability that was priced where it is not the fit's own.
+
+    ``probability`` in the order of the fit; ``form`` and ``calibration``: see ``weekly.records.Pricing``.
+    """
+
+    probability: Float
+    form: str
+    calibration: str | None
+
+
+@dataclass(frozen=True, eq=False)
 class SavedModel:
     """A fit read back.
 
@@ -48,6 +60,7 @@ class SavedModel:
     fit : as it was when it was saved, number by number. A user's own anomaly model is known by name only,
         unless ``load_model`` was given it.
     level : the pairs' level from history, in the order of the fit; None when there was none.
+    priced : the probability that was priced; None when it is the fit's own.
     versions : of the code and the libraries that made it.
     sha256 : of the whole model.
     """
@@ -56,16 +69,21 @@ class SavedModel:
     level: Float | None
     versions: Mapping[str, str]
     sha256: str
+    priced: PricedPairs | None = None
 
     def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
         """``anomaly_probability`` and ``expected_units`` for each row of ``frame``; see ``track.predict``."""
         from ew_pipeline.track.predict import predict
 
-        return predict(self.fit, frame, uses_level=self.level is not None)
+        priced = None if self.priced is None else self.priced.probability
+        return predict(self.fit, frame, uses_level=self.level is not None, priced=priced)
 
 
-def save_model(fit: DetectorFit, folder: Path, *, level: ArrayLike | None = None) -> Path:
-    """Write the fit into ``folder`` and return it. ``level``: what ``EntrywiseDetector.fit`` was given.
+def save_model(
+    fit: DetectorFit, folder: Path, *, level: ArrayLike | None = None, priced: PricedPairs | None = None
+) -> Path:
+    """Write the fit into ``folder`` and return it. ``level``: what ``EntrywiseDetector.fit`` was given;
+    ``priced``: the probability that is priced, where it is not the fit's own.
 
     A model that is there already is replaced; interrupted at any point, what is left is the old one or is
     refused by ``load_model``.
@@ -82,12 +100,16 @@ def save_model(fit: DetectorFit, folder: Path, *, level: ArrayLike | None = None
         "right": fit.factors_.right,
     }
     if level is not None:
-        arrays["level"] = _checked_level(level, sales)
+        arrays["level"] = _per_pair(level, sales, "level")
+    if priced is not None:
+        arrays["priced"] = _per_pair(priced.probability, sales, "priced probability")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(folder / ARRAYS, arrays)
+        of_price = None if priced is None else {"form": priced.form, "calibration": priced.calibration}
         described = _described(fit) | {
-            "arrays": {"file": ARRAYS, "sha256": file_hash(folder / ARRAYS), "names": sorted(arrays)}
+            "priced": of_price,
+            "arrays": {"file": ARRAYS, "sha256": file_hash(folder / ARRAYS), "names": sorted(arrays)},
         }
         text = json.dumps(described | {"sha256": canonical_hash(described)}, indent=1, ensure_ascii=False)
         replace_file(folder / DESCRIPTION, text.encode())
@@ -105,12 +127,14 @@ def load_model(folder: Path, *, anomaly: AnomalyModel | None = None) -> SavedMod
     arrays = read_arrays(folder / ARRAYS, described)
     try:
         fit = _fit(described, arrays, anomaly)
+        of_price = described.get("priced")  # absent in models of the first versions
+        priced = None if of_price is None else PricedPairs(arrays["priced"], **of_price)
         versions = {str(name): str(version) for name, version in described["versions"].items()}
     except UsageError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         refuse(folder / DESCRIPTION, f"does not describe a model ({error})", error)
-    return SavedModel(fit, arrays.get("level"), versions, str(described["sha256"]))
+    return SavedModel(fit, arrays.get("level"), versions, str(described["sha256"]), priced)
 
 
 def _described(fit: DetectorFit) -> dict[str, Any]:
@@ -156,7 +180,7 @@ def _fit(
         sku_ids=arrays["sku_ids"],
         week=described["week"],
     )
-    for name in (*PER_PAIR, *(("level",) if "level" in arrays else ())):
+    for name in (*PER_PAIR, *(name for name in ("level", "priced") if name in arrays)):
         if arrays[name].shape != sales.counts.shape:
             raise ValueError(f"{name} has shape {arrays[name].shape} for {sales.n_observed} pairs")
     theta = described["theta"]
@@ -228,12 +252,12 @@ def _anomaly_model(name: str, built_in: bool, given: AnomalyModel | None) -> Ano
     return BUILT_IN[name] if built_in else NamedOnly(name)
 
 
-def _checked_level(level: ArrayLike, sales: SalesMatrix) -> Float:
-    values = np.asarray(level, dtype=np.float64)
+def _per_pair(given: ArrayLike, sales: SalesMatrix, name: str) -> Float:
+    values = np.asarray(given, dtype=np.float64)
     if values.shape != sales.counts.shape:
         raise UsageError(
-            f"the level has shape {values.shape}; there are {sales.n_observed} observed pairs.",
-            "pass the level that was given to fit.",
+            f"the {name} has shape {values.shape}; there are {sales.n_observed} observed pairs.",
+            "pass one number per pair, in the order of the fit.",
         )
     return values
 

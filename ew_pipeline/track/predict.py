@@ -11,6 +11,9 @@ an id that was not in the week      NaN                                NaN
 units missing                       NaN                                as for other units
 ==================================  =================================  ===================================
 
+Where the published probability is not the fit's own but learnt from past weeks (``priced``), only the first
+line has one: what another number of units would have been priced at needs those weeks.
+
 A model with history has its low rank on the ratio to the pair's level, so a pair that was not observed
 needs a column ``level`` in the frame; without it the row is NaN.
 """
@@ -34,7 +37,9 @@ PLUG_IN_MODES = ("fast", "paper", "paper-practical")  # whose f takes the rate a
 LEVEL_FREE_MODES = ("paper", "paper-practical")  # whose factors are of the sales, level or not
 
 
-def predict(fit: DetectorFit, frame: pd.DataFrame, *, uses_level: bool) -> pd.DataFrame:
+def predict(
+    fit: DetectorFit, frame: pd.DataFrame, *, uses_level: bool, priced: Float | None = None
+) -> pd.DataFrame:
     """A frame with the index of ``frame`` and the columns of ``RESULT``."""
     units = _checked_units(frame)
     row = _codes(frame["store_id"], fit.sales.store_ids)
@@ -46,7 +51,7 @@ def predict(fit: DetectorFit, frame: pd.DataFrame, *, uses_level: bool) -> pd.Da
 
     same = fitted.copy()
     same[fitted] = fit.sales.counts[entry[fitted]] == units[fitted]
-    probability[same] = fit.anomaly_probability_[entry[same]]
+    probability[same] = (fit.anomaly_probability_ if priced is None else priced)[entry[same]]
     expected[same] = fit.expected_sales_[entry[same]]
 
     other = fitted & ~same
@@ -60,7 +65,7 @@ def predict(fit: DetectorFit, frame: pd.DataFrame, *, uses_level: bool) -> pd.Da
         cv2[unseen] = np.median(fit.cavity_cv_) ** 2  # of such a pair nothing is known but that it is typical
     expected[~same] = mean[~same]
     scored = ~same & np.isfinite(mean) & np.isfinite(units)
-    if scored.any():
+    if scored.any() and priced is None:
         probability[scored] = _plug_in(fit, units[scored], mean[scored], cv2[scored])
     return pd.DataFrame(dict(zip(RESULT, (probability, expected), strict=True)), index=frame.index)
 

@@ -20,6 +20,16 @@ LONG_AGO, NEVER = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
+class CheckRows:
+    """What stores found in earlier weeks. ``weight``: how many pairs a check stands for."""
+
+    key: Keys
+    week: Counts  # index
+    wrong: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
 class CodedSnapshot:
     """``weeks`` ascending in time; the last is the week that is run."""
 
@@ -29,6 +39,7 @@ class CodedSnapshot:
     withheld: dict[Week, Keys]
     listing: Listing | None
     costs: CostRows | None
+    checks: CheckRows | None
     segments: Segments
     manifest: Manifest = field(repr=False)
 
@@ -57,6 +68,7 @@ def read_coded(folder: Path) -> CodedSnapshot:
         withheld=_withheld(tables.get("withheld"), store_ids, sku_ids),
         listing=_listing(tables["listing"], store_ids, sku_ids) if "listing" in tables else None,
         costs=_costs(tables["costs"], store_ids, sku_ids) if "costs" in tables else None,
+        checks=_checks(tables["checks"], store_ids, sku_ids) if "checks" in tables else None,
         segments=_segments(manifest, parts, list(weeks.values()), tables, store_ids, sku_ids, shape),
         manifest=manifest,
     )
@@ -131,6 +143,19 @@ def _costs(table: pa.Table, store_ids: npt.NDArray[np.str_], sku_ids: npt.NDArra
         name: table[name].to_numpy().astype(np.float64)[known] for name in ("cost_false_alarm", "cost_missed")
     }
     return CostRows(store[known], sku[known], money["cost_false_alarm"], money["cost_missed"])
+
+
+def _checks(table: pa.Table, store_ids: npt.NDArray[np.str_], sku_ids: npt.NDArray[np.str_]) -> CheckRows:
+    store, sku = _positions(table["store_id"], store_ids), _positions(table["sku_id"], sku_ids)
+    known = (store >= 0) & (sku >= 0)
+    codes, labels = _text(table["week"])
+    index = np.array([Week.parse(str(label)).index for label in labels], dtype=np.int32)
+    return CheckRows(
+        (store * sku_ids.size + sku)[known],
+        index[codes][known],
+        table["wrong"].to_numpy().astype(np.bool_)[known],
+        table["weight"].to_numpy().astype(np.float64)[known],
+    )
 
 
 def _segments(

@@ -11,19 +11,28 @@ import pandas as pd
 from ew_pipeline.algorithm.costs import Costs
 from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
 from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
 from ew_pipeline.publish.reasons import reasons
 from ew_pipeline.settings import RunConfig
+from ew_pipeline.week import Week
 from ew_pipeline.weekly.fit import FittedSegment
 
 
-def decide(fitted: Sequence[FittedSegment], config: RunConfig) -> pd.DataFrame:
+def decide(
+    fitted: Sequence[FittedSegment], probability: Sequence[Float], week: Week, config: RunConfig
+) -> pd.DataFrame:
     """The scores of all segments below each other, with the pairs to check flagged.
+
+    ``probability``: per segment, what is priced, in the order of its matrix.
 
     Section 3.1's rule, f c0 <= (1 - f) c1, with two exceptions. A pair that sold at least what it was
     expected to is not flagged: under exponential onset a very high count can look anomalous, but no shelf
     is empty there. With a limit of checks per store, the checks that save most are kept, over all segments.
+
+    Beside the flags, ``config.random_check_share`` of the other pairs is drawn to be checked, whatever the
+    limit: that is what tells how many wrong records are missed.
     """
-    scores = _all_scores(fitted)
+    scores = _all_scores(fitted, probability)
     f = 1.0 - scores["anomaly_probability"].to_numpy()
     costs = Costs(scores["cost_false_alarm"].to_numpy(), scores["cost_missed"].to_numpy())
     saving = expected_saving(f, costs)
@@ -33,19 +42,25 @@ def decide(fitted: Sequence[FittedSegment], config: RunConfig) -> pd.DataFrame:
     scores["flagged"] = flags
     scores["store_rank"] = _places(scores, saving, flags)
     scores["reasons"] = _reasons(scores, flags)
+    scores[DRAWN] = random_slice(scores, week, config.random_check_share, config.detector.random_state)
     return scores
 
 
-def _all_scores(fitted: Sequence[FittedSegment]) -> pd.DataFrame:
+def _all_scores(fitted: Sequence[FittedSegment], probability: Sequence[Float]) -> pd.DataFrame:
     # Ids are categorical: ten million pairs share a few thousand of them, and codes sort quickly.
     stores = sorted({str(store) for one in fitted for store in one.fit.sales.store_ids})
     skus = sorted({str(sku) for one in fitted for sku in one.fit.sales.sku_ids})
     segments = [one.given.name for one in fitted]
-    scores = pd.concat([_score(one, stores, skus, segments) for one in fitted], ignore_index=True)
+    parts = [
+        _score(one, values, stores, skus, segments) for one, values in zip(fitted, probability, strict=True)
+    ]
+    scores = pd.concat(parts, ignore_index=True)
     return scores.sort_values(["store_id", "sku_id"], kind="stable", ignore_index=True)
 
 
-def _score(one: FittedSegment, stores: list[str], skus: list[str], segments: list[str]) -> pd.DataFrame:
+def _score(
+    one: FittedSegment, probability: Float, stores: list[str], skus: list[str], segments: list[str]
+) -> pd.DataFrame:
     sales, scored = one.fit.sales, one.given.scored
     c0, c1 = one.given.costs.broadcast(sales.n_observed)
     level = one.given.level if one.given.level is not None else np.full(sales.n_observed, np.nan)
@@ -60,7 +75,8 @@ def _score(one: FittedSegment, stores: list[str], skus: list[str], segments: lis
             "units": sales.counts[scored].astype(np.int64),
             "expected_units": one.fit.expected_sales_[scored],
             "level": level[scored],
-            "anomaly_probability": one.fit.anomaly_probability_[scored],
+            "posterior": one.fit.posterior_[scored],
+            "anomaly_probability": probability[scored],
             "cost_false_alarm": c0[scored],
             "cost_missed": c1[scored],
         }

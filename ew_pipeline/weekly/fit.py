@@ -12,12 +12,13 @@ from pathlib import Path
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.algorithm.folds import RankCurve
 from ew_pipeline.algorithm.result import DetectorFit
+from ew_pipeline.algorithm.types import Float
 from ew_pipeline.errors import EwError
 from ew_pipeline.provenance import canonical_hash
 from ew_pipeline.settings import RunConfig
-from ew_pipeline.track.model import save_model
+from ew_pipeline.track.model import PricedPairs, save_model
 from ew_pipeline.weekly.prepare import Prepared, SegmentInput
-from ew_pipeline.weekly.records import SegmentResult
+from ew_pipeline.weekly.records import Pricing, SegmentResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ def fit_segments(
     threads: int = 1,
     on_fitted: Callable[[SegmentResult], None] | None = None,
 ) -> tuple[FittedSegment, ...]:
-    """Fit each segment; ``folder/<segment>`` gets its model. The result does not depend on ``threads``."""
+    """Fit each segment; ``folder/<segment>`` is for its model. The result does not depend on ``threads``."""
     workers = max(1, min(threads, len(prepared.segments)))
     threads_each = max(1, threads // workers)
 
@@ -53,7 +54,7 @@ def fit_segments(
 
 
 def fit_segment(segment: SegmentInput, config: RunConfig, folder: Path, threads: int) -> FittedSegment:
-    """Fit one segment and save its model in ``folder``."""
+    """Fit one segment; ``folder`` is where its model will be."""
     settings = config.detector
     started = time.perf_counter()
     detector = EntrywiseDetector(
@@ -61,7 +62,7 @@ def fit_segment(segment: SegmentInput, config: RunConfig, folder: Path, threads:
         rank=settings.rank,
         noise=settings.noise,
         anomaly=settings.anomaly,
-        probability=settings.probability,
+        probability="drop" if config.probability == "drop" else "posterior",
         max_rank=settings.max_rank,
         n_threads=threads,
         random_state=settings.random_state,
@@ -72,8 +73,15 @@ def fit_segment(segment: SegmentInput, config: RunConfig, folder: Path, threads:
         if segment.name != "all":
             error.message = f"segment {segment.name}: {error.message}"
         raise
-    save_model(fit, folder, level=segment.level)
     return FittedSegment(segment, fit, describe(segment, fit, folder, time.perf_counter() - started))
+
+
+def save_models(fitted: Sequence[FittedSegment], priced: Sequence[Float], pricing: Pricing) -> None:
+    """Save every model in its folder, with the probability that is priced and what it comes from."""
+    for one, probability in zip(fitted, priced, strict=True):
+        pairs = PricedPairs(probability, pricing.form, pricing.version)
+        own = pricing.of_the_detector
+        save_model(one.fit, one.record.model, level=one.given.level, priced=None if own else pairs)
 
 
 def describe(segment: SegmentInput, fit: DetectorFit, folder: Path, seconds: float) -> SegmentResult:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from ew_pipeline.errors import name_some
+from ew_pipeline.evaluate.policies import HARD
+from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING
 from ew_pipeline.settings import RunConfig
-from ew_pipeline.weekly.records import Coverage, GateCheck, SegmentResult
+from ew_pipeline.weekly.records import Coverage, GateCheck, Pricing, SegmentResult
 
 
 def gate(
@@ -17,10 +20,14 @@ def gate(
     coverage: Coverage,
     config: RunConfig,
     last_ranks: dict[str, int],
+    pricing: Pricing,
 ) -> tuple[GateCheck, ...]:
     """Every check, passed or not. ``last_ranks``: rank by segment of the last published week."""
     limits = config.gate
-    priced = config.detector.probability
+    # A theta that is not identified wanders to the edge of its range: where nothing is priced by it, neither
+    # says anything about the flags.
+    needs_theta = pricing.form == "posterior"
+    not_needed = f"not needed: what is priced ({pricing.form}) does not use alpha and p_A"
     share = float(scores["flagged"].mean()) if len(scores) else 0.0
     reporting = coverage.stores_reporting / max(coverage.stores_expected, 1)
     moved = {
@@ -33,15 +40,15 @@ def gate(
         _of_segments(
             "theta inside its bounds",
             segments,
-            lambda s: not s.theta.at_bound,
-            "alpha and p_A lie inside their bounds",
+            lambda s: not s.theta.at_bound or not needs_theta,
+            "alpha and p_A lie inside their bounds" if needs_theta else not_needed,
             "have alpha or p_A on the edge of its range",
         ),
         _of_segments(
             "theta identified",
             segments,
-            lambda s: s.theta.identified or priced != "posterior",
-            "alpha and p_A are identified" if priced == "posterior" else "not needed: the drop is priced",
+            lambda s: s.theta.identified or not needs_theta,
+            "alpha and p_A are identified" if needs_theta else not_needed,
             "do not identify alpha and p_A, but the posterior is priced with them",
         ),
         _of_segments(
@@ -50,6 +57,12 @@ def gate(
             lambda s: s.null_gain >= limits.min_null_gain,
             "the model with anomalies beats the one without",
             f"are explained as well without anomalies (gain under {limits.min_null_gain:g} nats)",
+        ),
+        _worth_it(pricing),
+        GateCheck(
+            "priced as asked",
+            pricing.as_asked,
+            pricing.words if pricing.as_asked else f"{pricing.asked} was asked for, but {pricing.words}",
         ),
         GateCheck(
             "flagged share",
@@ -76,6 +89,33 @@ def gate(
             + ", ".join(f"{name} {old} -> {new}" for name, (old, new) in moved.items()),
         ),
     )
+
+
+def _worth_it(pricing: Pricing) -> GateCheck:
+    """On the past weeks that have labels, what is priced must pay: against doing nothing, against a rule."""
+    name, record = "pays on past weeks", pricing.calibration
+    if record is None or pricing.of_the_detector or not record.weeks:
+        return GateCheck(name, True, "not known: what is priced was not tried on labelled past weeks")
+    tried = f"on {len(record.weeks)} labelled past weeks"
+    if pricing.form == NOTHING:
+        return GateCheck(
+            name, False, f"{tried} every form costs more than doing nothing: it should not be used here"
+        )
+    if record.anomalies < FEWEST_ANOMALIES:
+        return GateCheck(
+            name, True, f"not known: {record.anomalies} anomalies {tried} are too few to judge by"
+        )
+    cost = record.costs[pricing.form]
+    said = f"{tried}, {pricing.form} costs {cost:.2f} of doing nothing"
+    rule = min(HARD, key=lambda one: record.costs.get(one, math.inf))
+    if not cost < record.costs[NOTHING]:
+        return GateCheck(name, False, f"{said}: it should not be used here")
+    if cost > record.costs.get(rule, math.inf):
+        return GateCheck(
+            name, False, f"{said}, and the {rule} rule {record.costs[rule]:.2f}: it should not be used here"
+        )
+    compared = f", the better trailing rule {record.costs[rule]:.2f}" if rule in record.costs else ""
+    return GateCheck(name, True, said + compared)
 
 
 def _of_segments(

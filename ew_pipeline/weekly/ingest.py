@@ -23,6 +23,7 @@ from ew_pipeline.weekly.records import Contract, Fault, Snapshot, WeekRequest
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
 
     from ew_pipeline.data.contract.gx_run import Validator
 
@@ -30,9 +31,12 @@ SCRATCH_MEMORY = "1GB"
 PER_LINE = "\n  - "
 
 
-def ingest(request: WeekRequest, settings: Settings, run_folder: Path) -> tuple[Contract, Snapshot]:
+def ingest(
+    request: WeekRequest, settings: Settings, run_folder: Path, checks: pd.DataFrame | None = None
+) -> tuple[Contract, Snapshot]:
     """Validate the inputs of a week and keep them.
 
+    ``checks``: what stores found in earlier weeks, if a calibration is to learn from it (``weekly.labels``).
     Returns what the contract found and the snapshot. Raises ``ContractRejected``, with the contract in it,
     when the batch is broken. Faulty rows are in ``quarantine/<run folder's name>/`` either way.
     """
@@ -42,12 +46,20 @@ def ingest(request: WeekRequest, settings: Settings, run_folder: Path) -> tuple[
         tables = _open_all(request, connection, run_folder)
         batch = _Batch(request, settings, run_folder, connection, tables)
         contract = batch.check()
-        return contract, batch.keep()
+        return contract, batch.keep(checks)
 
 
-def trailing_weeks(config: RunConfig) -> int:
-    """How many weeks before the one that is run are looked at."""
-    return max(config.history_weeks if config.history else 0, config.inferred_weeks)
+def trailing_weeks(config: RunConfig, rows: int = 0, *, has_listing: bool = False) -> int:
+    """How many weeks before the one that is run are looked at.
+
+    ``rows`` of the week: where there are too many for a calibration, its weeks are not read either. Where
+    zeros may be inferred, the first of its weeks needs the ones before it for that.
+    """
+    recent = config.recent_weeks
+    if not config.looks_back or rows > config.max_calibrated_pairs:
+        return recent
+    inferred = 0 if has_listing or config.zero_rule in ("explicit", "listing") else config.inferred_weeks
+    return max(recent, config.calibration_weeks + inferred)
 
 
 @contextmanager
@@ -142,16 +154,21 @@ class _Batch:
             raise self._rejection(contract)
         return contract
 
-    def keep(self) -> Snapshot:
+    def keep(self, checks: pd.DataFrame | None) -> Snapshot:
         from ew_pipeline.weekly import _keep
 
         split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
         with SnapshotWriter(
             self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
         ) as writer:
-            first = self.request.week.shift(-trailing_weeks(self.request.config))
+            first = self.request.week.shift(-self._trailing())
             _keep.add_tables(writer, self.connection, self.tables, self.request.week, first)
+            if checks is not None and len(checks):
+                writer.add("checks", checks.sort_values(["week", "store_id", "sku_id"]))
             return writer.finish()
+
+    def _trailing(self, rows: int = 0) -> int:
+        return trailing_weeks(self.request.config, rows, has_listing="listing" in self.tables)
 
     def _load(self) -> tuple[list[Week], dict[str, int]]:
         """Read the rows of the window; returns its earlier weeks that have any, and rows by table."""
@@ -177,7 +194,8 @@ class _Batch:
 
     def _window(self) -> list[Week]:
         sales, week = self.tables["sales"], self.request.week
-        texts = reading.week_texts(sales, "week")
+        rows = reading.week_rows(sales, "week")
+        texts = {text: found for text, (found, _) in rows.items()}
         if not texts:
             raise DataError(f"{sales.source.label} has no rows.", "export it again.")
         found = sorted({found for found in texts.values() if found is not None})
@@ -193,7 +211,8 @@ class _Batch:
                 f"{sales.source.label} has no row of {week}; its weeks run from {found[0]} to {found[-1]}.",
                 f"add the week and run again, or take one that is there, such as {(before or found)[-1]}.",
             )
-        window = set(week.shift(-trailing_weeks(self.request.config)).through(week))
+        rows_now = sum(count for found_week, count in rows.values() if found_week == week)
+        window = set(week.shift(-self._trailing(rows_now)).through(week))
         reading.view_sales(sales, texts, window, self.connection)
         return [other for other in found if other in window and other < week]
 

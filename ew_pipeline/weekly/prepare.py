@@ -30,6 +30,7 @@ from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
 from ew_pipeline.weekly._coded import CodedSnapshot, read_coded
+from ew_pipeline.weekly.past import Past, look_back
 from ew_pipeline.weekly.records import Coverage, Snapshot
 
 T = TypeVar("T", bound=np.generic)
@@ -60,11 +61,12 @@ class SegmentInput:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A week, ready to be fitted: its segments in order of their names."""
+    """A week, ready to be fitted: its segments in order of their names, and the weeks before."""
 
     week: Week
     segments: tuple[SegmentInput, ...]
     coverage: Coverage
+    past: Past
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,7 @@ def prepare(snapshot: Snapshot, week: Week, config: RunConfig) -> Prepared:
     _refuse_other_request(coded, week, config)
     rule = _rule(coded, config)
     now = _entries(coded, week, rule, config)
+    observed = now.key.size
     promoted = int(np.count_nonzero(now.promo))
     if config.promotions == "exclude" and promoted:
         now = now.take(~now.promo)
@@ -93,7 +96,9 @@ def prepare(snapshot: Snapshot, week: Week, config: RunConfig) -> Prepared:
         )
     past = _past(coded, week, rule, config)
     segments = tuple(_segments(coded, now, past, week, config))
-    return Prepared(week, segments, _coverage(coded, week, rule, now, promoted, past, segments))
+    before = look_back(coded, week, config, observed, lambda other: _entries(coded, other, rule, config))
+    coverage = _coverage(coded, week, rule, now, promoted, past, segments, config.recent_weeks)
+    return Prepared(week, segments, coverage, before)
 
 
 def _refuse_other_request(coded: CodedSnapshot, week: Week, config: RunConfig) -> None:
@@ -245,14 +250,16 @@ def _coverage(
     promoted: int,
     past: _Past,
     segments: tuple[SegmentInput, ...],
+    recent: int,
 ) -> Coverage:
     seen = reporting(coded.weeks[week], coded.shape)
     expected = np.zeros(coded.shape[0], dtype=np.bool_)
     if coded.listing is not None:
         expected[coded.listing.at(week.index) // coded.shape[1]] = True
     else:
-        for rows in coded.weeks.values():
-            expected |= reporting(rows, coded.shape)
+        for other, rows in coded.weeks.items():
+            if other >= week.shift(-recent):
+                expected |= reporting(rows, coded.shape)
     zero = now.units == 0
     return Coverage(
         zero_rule=rule,

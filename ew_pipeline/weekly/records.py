@@ -6,12 +6,16 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
+
+if TYPE_CHECKING:
+    from ew_pipeline.monitor.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,71 @@ class SegmentResult:
 
 
 @dataclass(frozen=True)
+class Pricing:
+    """Which probability is priced, and why.
+
+    Attributes
+    ----------
+    asked : the setting.
+    form : what is used: the detector's ``posterior`` or ``drop``, ``history`` (the drop against the weeks
+        around by the pair's own past, no labels), or what a calibration chose (``many + history``, …).
+    words : the same as a sentence.
+    labels : what the calibration learnt from: pair, text, code or checks; "" without one.
+    calibration : the record, also when it was learnt and refused; None when there was nothing to learn from.
+    """
+
+    asked: str = "posterior"
+    form: str = "posterior"
+    words: str = "the posterior of the week's fit is priced"
+    labels: str = ""
+    calibration: Calibration | None = None
+
+    @property
+    def of_the_detector(self) -> bool:
+        """Whether the week's own fit is priced, so that theta must be known."""
+        return self.form in ("posterior", "drop")
+
+    @property
+    def calibrated(self) -> bool:
+        return self.calibration is not None and self.calibration.accepted and not self.of_the_detector
+
+    @property
+    def as_asked(self) -> bool:
+        """False when a form was asked for by name and could not be had."""
+        wanted = {"auto": True, "calibrated": self.calibrated}
+        return wanted.get(self.asked, self.form == self.asked)
+
+    @property
+    def version(self) -> str | None:
+        """Of the calibration that the probability comes from."""
+        return self.calibration.version if self.calibration is not None and not self.of_the_detector else None
+
+
+@dataclass(frozen=True)
+class CrossSection:
+    """The week without its past, as the paper has it: not published, for comparison.
+
+    ``both`` are pairs that it and the published decision flag.
+    """
+
+    theta: Theta  # pooled over the segments
+    scored: int
+    flags: int
+    both: int
+    expected_cost: float
+    expected_saving: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class OverWeeks:
+    """Theta of a segment with the weeks published before as a prior; ``weeks`` says how many."""
+
+    theta: Theta
+    weeks: int
+
+
+@dataclass(frozen=True)
 class GateCheck:
     """One reason to publish or to hold back, in words."""
 
@@ -150,8 +219,9 @@ class WeekResult:
     """A computed week, before or after publication.
 
     ``scores`` has a row for every scored pair with the columns of ``schema.FLAGS`` except ``week``, and
-    ``level`` (NaN without history) and ``flagged``; sorted by store and SKU. The flags are its rows with
-    ``flagged``.
+    ``level`` (NaN without history), ``posterior`` (of the week's fit, priced or not), ``flagged`` and
+    ``random_check`` (not flagged, but drawn to be checked); sorted by store and SKU. The flags are its rows
+    with ``flagged``. ``over_weeks`` is by segment, and ``pooled`` for the chain.
     """
 
     run_id: str
@@ -169,6 +239,9 @@ class WeekResult:
     folder: Path  # runs/<run_id>
     timings: Mapping[str, float]  # seconds by step
     override: Override | None = None  # who publishes it although a check failed
+    pricing: Pricing = Pricing()
+    cross_section: CrossSection | None = None
+    over_weeks: Mapping[str, OverWeeks] = field(default_factory=dict)
 
     @property
     def flags(self) -> pd.DataFrame:
@@ -177,6 +250,13 @@ class WeekResult:
         return chosen.sort_values(
             ["expected_saving", "store_id", "sku_id"], ascending=[False, True, True], kind="stable"
         ).reset_index(drop=True)
+
+    @property
+    def random_checks(self) -> pd.DataFrame:
+        """The pairs that were drawn to be checked although they are not flagged."""
+        if "random_check" not in self.scores:
+            return self.scores.iloc[:0]
+        return self.scores[self.scores["random_check"]].reset_index(drop=True)
 
     @property
     def held(self) -> tuple[GateCheck, ...]:

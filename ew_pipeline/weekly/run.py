@@ -18,19 +18,23 @@ from ew_pipeline.publish.check_list import write_check_lists
 from ew_pipeline.publish.ledger import Ledger, Publication, RunInfo
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
-from ew_pipeline.settings import Settings
+from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.decide import decide
-from ew_pipeline.weekly.fit import FittedSegment, fit_segments
+from ew_pipeline.weekly.fit import FittedSegment, fit_segments, save_models
+from ew_pipeline.weekly.fit_cache import FitCache
 from ew_pipeline.weekly.gate import gate
 from ew_pipeline.weekly.ingest import ingest
+from ew_pipeline.weekly.labels import earlier_checks
 from ew_pipeline.weekly.pooled_theta import pool_theta
 from ew_pipeline.weekly.prepare import Prepared, prepare
+from ew_pipeline.weekly.price import Priced, price
 from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekRequest, WeekResult
 from ew_pipeline.weekly.request import publish_command
 
 SERIES_WEEKS = 26  # of theta, in the report
+CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
 CONFIG = "config.json"  # in the run's folder, to run the week again with the same settings
 WAIT_SECONDS = 600.0  # for another run of the same week to end
 
@@ -88,7 +92,10 @@ def _run(
 ) -> Outcome:
     week, config = request.week, request.config
     contract, snapshot = steps(
-        "check the data", lambda: ingest(request, settings, attempt.folder), detail=_checked, retry=True
+        "check the data",
+        lambda: ingest(request, settings, attempt.folder, earlier_checks(ledger, week, config)),
+        detail=_checked,
+        retry=True,
     )
     provenance = Provenance(
         data_hash=snapshot.data_hash,
@@ -110,13 +117,18 @@ def _run(
         lambda: fit_segments(prepared, config, attempt.folder / "model", settings.threads),
         detail=_fitted,
     )
+    priced = steps(
+        "price the evidence",
+        lambda: _price(prepared, fitted, config, settings, attempt.folder),
+        detail=lambda p: p.pricing.form,
+    )
     scores = steps(
         "decide what to check",
-        lambda: decide(fitted, config),
+        lambda: decide(fitted, priced.probability, week, config),
         detail=lambda s: f"{int(s['flagged'].sum())} of {len(s):,} pairs",
     )
     segments = tuple(one.record for one in fitted)
-    checks = gate(segments, scores, prepared.coverage, config, _last_ranks(ledger, week))
+    checks = gate(segments, scores, prepared.coverage, config, _last_ranks(ledger, week), priced.pricing)
     result = WeekResult(
         run_id=attempt.run_id,
         week=week,
@@ -133,8 +145,24 @@ def _run(
         folder=attempt.folder,
         timings=steps.timings,
         override=request.override,
+        pricing=priced.pricing,
     )
     return _publish(request, result, settings, steps, tracking, ledger)
+
+
+def _price(
+    prepared: Prepared,
+    fitted: tuple[FittedSegment, ...],
+    config: RunConfig,
+    settings: Settings,
+    folder: Path,
+) -> Priced:
+    """Price the pairs, and keep the models with what was priced and what it was learnt from."""
+    priced = price(prepared, fitted, config, FitCache(settings.cache / "fits"))
+    save_models(fitted, priced.probability, priced.pricing)
+    if priced.pricing.calibration is not None:
+        (folder / CALIBRATION).write_text(priced.pricing.calibration.to_json(), encoding="utf-8")
+    return priced
 
 
 def _publish(

@@ -139,7 +139,9 @@ def make_scores(
             "store_rank": 0,
             "reasons": np.where(wrong, "zero_sales;below_20_percent", ""),
             "level": expected * generator.uniform(0.9, 1.1, len(sku)),
+            "posterior": probability,
             "flagged": 1.0 - probability <= THRESHOLD,
+            "random_check": False,
         }
     )
     by_store = scores.groupby("store_id")["expected_saving"]

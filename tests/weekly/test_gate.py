@@ -7,16 +7,20 @@ from dataclasses import replace
 import pytest
 from publish.factory import make_result
 
+from ew_pipeline.monitor.calibration import Calibration
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.weekly.gate import gate
+from ew_pipeline.weekly.records import Pricing
 
 CONFIG = RunConfig(gate={"min_pairs": 5, "max_flagged_share": 0.5, "min_reporting_share": 0.7})
 
 
-def checks(result=None, config=CONFIG, last_ranks=None, **segment):
+def checks(result=None, config=CONFIG, last_ranks=None, pricing=None, **segment):
     result = result or make_result()
     segments = tuple(replace(one, **segment) for one in result.segments)
-    return {c.name: c for c in gate(segments, result.scores, result.coverage, config, last_ranks or {})}
+    priced = pricing or Pricing()
+    found = gate(segments, result.scores, result.coverage, config, last_ranks or {}, priced)
+    return {c.name: c for c in found}
 
 
 def theta(**changes):
@@ -50,11 +54,62 @@ def test_why_theta_is_not_identified_is_passed_on():
     assert "the likelihood is flat" in found["theta identified"].words
 
 
-def test_theta_need_not_be_identified_when_the_drop_is_priced():
-    config = CONFIG.model_copy(
-        update={"detector": CONFIG.detector.model_copy(update={"probability": "drop"})}
+@pytest.mark.parametrize("form", ["drop", "history", "many + history"])
+def test_theta_need_not_be_identified_when_the_posterior_is_not_priced(form):
+    unknown = theta(identified=False, reason="flat")
+    found = checks(pricing=Pricing(asked="auto", form=form), theta=unknown)
+    assert failed(found) == []
+    assert form in found["theta identified"].words
+    assert failed(checks(pricing=Pricing(asked="auto"), theta=unknown)) == ["theta identified"]
+
+
+def test_where_theta_is_not_priced_it_may_lie_on_its_bound():
+    assert failed(checks(pricing=Pricing(asked="auto", form="history"), theta=theta(at_bound=True))) == []
+
+
+def calibration(**changes):
+    fields = {
+        "rule": "pair",
+        "weeks": ("2026-W20", "2026-W21"),
+        "pairs": 800,
+        "anomalies": 60,
+        "accepted": True,
+        "chosen": "many",
+        "reason": "",
+        "costs": {"many": 0.4, "history": 0.5, "trailing": 0.6, "trailing-sku": 0.45, "nothing": 1.0},
+    }
+    return Calibration(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "passed", "words"),
+    [
+        ("many", {}, True, "costs 0.40 of doing nothing, the better trailing rule 0.45"),
+        ("history", {}, False, "the trailing-sku rule 0.45: it should not be used here"),
+        ("many", {"costs": {"many": 1.2, "nothing": 1.0}}, False, "should not be used here"),
+        ("nothing", {}, False, "every form costs more than doing nothing"),
+        ("many", {"anomalies": 3, "costs": {"many": 1.2, "nothing": 1.0}}, True, "too few to judge"),
+        ("history", {"weeks": (), "costs": {}}, True, "not known"),
+    ],
+    ids=["pays", "a rule is cheaper", "nothing is cheaper", "nothing pays", "few anomalies", "no labels"],
+)
+def test_what_is_priced_must_have_paid_on_past_weeks(form, changes, passed, words):
+    found = checks(pricing=Pricing("auto", form, calibration=calibration(**changes)))
+    assert (found["pays on past weeks"].passed, failed(found)) == (
+        passed,
+        [] if passed else ["pays on past weeks"],
     )
-    assert failed(checks(config=config, theta=theta(identified=False, reason="flat"))) == []
+    assert words in found["pays on past weeks"].words
+
+
+def test_another_form_than_was_asked_for_holds_the_week_back():
+    found = checks(
+        pricing=Pricing(
+            "calibrated", "history", "the drop is priced", calibration=calibration(accepted=False)
+        )
+    )
+    assert "priced as asked" in failed(found)
+    assert found["priced as asked"].words == "calibrated was asked for, but the drop is priced"
 
 
 def test_too_many_flags_hold_the_week_back():
@@ -90,5 +145,5 @@ def test_a_jump_of_the_rank_holds_the_week_back_and_a_step_does_not():
 def test_the_segment_at_fault_is_named():
     result = make_result(segments=("bakery", "dairy"))
     bad = (result.segments[0], replace(result.segments[1], converged=False))
-    found = {c.name: c for c in gate(bad, result.scores, result.coverage, CONFIG, {})}
+    found = {c.name: c for c in gate(bad, result.scores, result.coverage, CONFIG, {}, Pricing())}
     assert found["converged"].words == "1 of 2 segments did not converge: dairy"

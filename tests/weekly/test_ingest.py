@@ -135,8 +135,25 @@ def test_a_simulated_chain_passes_without_a_word(tmp_path, capfd):
 
 def test_only_the_window_is_kept_and_later_weeks_never(tmp_path):
     rows = sales_table(*[("A", "1", back, 1) for back in (-1, 0, 1, 2, 3, 4, 40)])
-    _, snapshot = run(tmp_path, rows, RunConfig(history_weeks=2, inferred_weeks=3))
+    _, snapshot = run(tmp_path, rows, RunConfig(history_weeks=2, inferred_weeks=3, probability="posterior"))
     assert read_manifest(snapshot.folder).weeks == tuple(label(back) for back in (3, 2, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("config", "furthest"),
+    [
+        ({}, 15),  # the calibration's weeks, and those that its first one infers zeros from
+        ({"zero_rule": "explicit"}, 12),
+        ({"max_calibrated_pairs": 1}, 3),
+        ({"history": False}, 3),
+    ],
+    ids=["zeros may be inferred", "explicit zeros", "too many pairs", "no history"],
+)
+def test_the_weeks_of_a_calibration_are_kept_where_one_may_be_learnt(config, furthest, tmp_path):
+    rows = sales_table(*[(store, "1", back, 1) for store in "AB" for back in range(20)])
+    settings = {"history_weeks": 2, "inferred_weeks": 3, "calibration_weeks": 12, **config}
+    _, snapshot = run(tmp_path, rows, RunConfig(**settings))
+    assert read_manifest(snapshot.folder).weeks[0] == label(furthest)
 
 
 def test_extra_columns_are_ignored_and_named(tmp_path):

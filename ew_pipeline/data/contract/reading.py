@@ -91,12 +91,17 @@ def open_attributes(key: str, spec: str, connection: duckdb.DuckDBPyConnection) 
 
 def week_texts(opened: Opened, column: str) -> dict[str | None, Week | None]:
     """What each value of a week column stands for; None when it cannot be read."""
-    weeks: dict[str | None, Week | None] = {}
-    for text in opened.source.values(column):
+    return {text: week for text, (week, _) in week_rows(opened, column).items()}
+
+
+def week_rows(opened: Opened, column: str) -> dict[str | None, tuple[Week | None, int]]:
+    """The same, with how many rows have the value."""
+    weeks: dict[str | None, tuple[Week | None, int]] = {}
+    for text, rows in opened.source.values(column).items():
         try:
-            weeks[text] = None if text is None else Week.parse(text)
+            weeks[text] = (None if text is None else Week.parse(text)), rows
         except UsageError:
-            weeks[text] = None
+            weeks[text] = None, rows
     return weeks
 
 

@@ -15,6 +15,7 @@ NUMBERS = (
     "units",
     "expected_units",
     "level",
+    "posterior",
     "anomaly_probability",
     "cost_false_alarm",
     "cost_missed",
@@ -34,7 +35,7 @@ THETA = (
     "dispersion_size",
     "null_gain",
 )
-FIT_TEXTS = ("noise", "anomaly", "mode", "converged")
+FIT_TEXTS = ("noise", "anomaly", "mode", "converged", "calibration")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def compare_pairs(where: str, stored: pd.DataFrame, made: pd.DataFrame) -> Itera
     for column in NUMBERS:
         if column in stored and column in made:
             yield compare_numbers(where, column, stored[column], made[column], names)
-    for column in (*TEXTS, "flagged"):
+    for column in (*TEXTS, "flagged", "random_check"):
         if column in stored and column in made:
             yield compare_texts(where, column, stored[column], made[column], names)
 

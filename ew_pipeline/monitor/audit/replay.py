@@ -30,6 +30,8 @@ from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import FittedSegment, fit_segments
 from ew_pipeline.weekly.pooled_theta import pool_theta
 from ew_pipeline.weekly.prepare import prepare
+from ew_pipeline.weekly.price import price
+from ew_pipeline.weekly.records import Pricing
 
 Say = Callable[[str], None]
 
@@ -67,11 +69,13 @@ def replay(ledger: Ledger, settings: Settings, run_id: str, say: Say | None = No
     prepared = prepare(snapshot, run.week, config)
     with tempfile.TemporaryDirectory(prefix="ew-replay-") as folder:
         fitted = fit_segments(prepared, config, Path(folder), settings.threads)
-        scores = decide(fitted, config)
+    # No cache of past weeks here: a replay takes nothing from earlier runs but what the ledger vouches for.
+    priced = price(prepared, fitted, config)
+    scores = decide(fitted, priced.probability, run.week, config)
     own = next(
         (one for one in ledger.publications(run.week) if one.run_id == run_id and one.kind == "publish"), None
     )
-    comparisons = [*compare_fits(ledger.segments(run_id), fits_frame(fitted))]
+    comparisons = [*compare_fits(ledger.segments(run_id), fits_frame(fitted, priced.pricing))]
     notes = []
     place = run.folder / SCORES
     if place.is_file():
@@ -124,7 +128,7 @@ def words(found: Replay) -> Iterator[str]:
         )
 
 
-def fits_frame(fitted: tuple[FittedSegment, ...]) -> pd.DataFrame:
+def fits_frame(fitted: tuple[FittedSegment, ...], pricing: Pricing) -> pd.DataFrame:
     """What was fitted, in the columns of the ledger's segments."""
     rows: list[dict[str, Any]] = [
         {
@@ -141,7 +145,7 @@ def fits_frame(fitted: tuple[FittedSegment, ...]) -> pd.DataFrame:
         for one in fitted
     ]
     pooled = {"segment": "pooled", **theta_columns(pool_theta([one.record.theta for one in fitted]))}
-    frame = pd.DataFrame([*rows, pooled])
+    frame = pd.DataFrame([*rows, pooled]).assign(calibration=pricing.version)
     # The ledger has no infinity: Poisson is an empty dispersion.
     finite = frame["dispersion_size"].astype("float64")
     frame["dispersion_size"] = finite.where(finite.abs() != float("inf"))

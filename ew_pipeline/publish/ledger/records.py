@@ -65,6 +65,7 @@ class Run:
     contract: Mapping[str, Any] | None
     coverage: Mapping[str, Any] | None
     gate: tuple[Mapping[str, Any], ...]
+    pricing: Mapping[str, Any] | None
     warnings: tuple[str, ...]
     timings: Mapping[str, float]
     environment: Mapping[str, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from ew_pipeline.provenance import canonical_json, code_version, environment
 from ew_pipeline.publish.ledger.chain import plain
 from ew_pipeline.publish.ledger.places import Places, moment, now
 from ew_pipeline.publish.ledger.records import RunInfo, Status
-from ew_pipeline.weekly.records import SegmentResult, WeekResult
+from ew_pipeline.weekly.records import OverWeeks, SegmentResult, WeekResult
 
 POOLED = "pooled"
 FLAG_COLUMNS = (
@@ -60,6 +61,7 @@ def run_row(
         "error": error,
         "warnings": "[]",
         "gate": None,
+        "pricing": None,
         "pairs_scored": None,
         "pairs_flagged": None,
         "expected_saving": None,
@@ -94,12 +96,35 @@ def _of_result(result: WeekResult, places: Places) -> DictRow:
         "mlflow_run_id": origin.mlflow_run_id,
         "warnings": canonical_json(warnings),
         "gate": _nested(result.gate, places),
+        "pricing": _nested(pricing_facts(result), places),
         "pairs_scored": len(result.scores),
         "pairs_flagged": int(result.scores["flagged"].sum()),
         "expected_saving": plain(result.expected_saving),
         "expected_cost": plain(result.expected_cost),
         "expected_cost_ignoring": plain(result.expected_cost_ignoring),
     }
+
+
+def pricing_facts(result: WeekResult) -> DictRow:
+    """Which probability was priced, what it was learnt from, and what the cross-section alone would do."""
+    pricing = result.pricing
+    facts: DictRow = {"asked": pricing.asked, "form": pricing.form, "words": pricing.words}
+    if (record := pricing.calibration) is not None:
+        facts["calibration"] = {
+            "version": record.version,
+            "labels": pricing.labels,
+            "accepted": record.accepted,
+            "chosen": record.chosen,
+            "reason": record.reason,
+            "weeks": list(record.weeks),
+            "pairs": record.pairs,
+            "anomalies": record.anomalies,
+            "costs": dict(record.costs),
+            "gain": record.gain,
+        }
+    if result.cross_section is not None:
+        facts["cross_section"] = result.cross_section
+    return facts
 
 
 def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
@@ -136,7 +161,17 @@ def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFr
         "expected_saving": plain(float(scores.loc[flagged, "expected_saving"].sum())),
         "expected_cost_ignoring": plain(float(missed.sum())),
         **dict.fromkeys(_FIT_COLUMNS),
+        "calibration": result.pricing.version,
+        **_over_weeks(result.over_weeks.get(name)),
     }
+
+
+def _over_weeks(pooled: OverWeeks | None) -> DictRow:
+    if pooled is None:
+        return {}
+    named = theta_columns(pooled.theta)
+    moved = {re.sub(r"^(alpha|anomaly_rate)", r"\1_over_weeks", name): value for name, value in named.items()}
+    return {**moved, "weeks_pooled": pooled.weeks}
 
 
 _FIT_COLUMNS = (

@@ -19,7 +19,7 @@ from ew_pipeline.weekly.records import Override
 
 def run_of(row: Mapping[str, Any], places: Places) -> Run:
     values = {item.name: row[item.name] for item in fields(Run)}
-    for name in ("config", "contract", "coverage", "gate", "warnings", "timings", "environment"):
+    for name in ("config", "contract", "coverage", "gate", "pricing", "warnings", "timings", "environment"):
         values[name] = None if values[name] is None else json.loads(values[name])
     for name in ("recorded_at", "started_at", "finished_at"):
         values[name] = dt.datetime.fromisoformat(values[name])

@@ -89,8 +89,8 @@ def marks(result: WeekResult) -> tuple[Mark, ...]:
                 + ("" if config.history else " (history is switched off)"),
             )
         )
-    if config.detector.probability == "drop":
-        found.append(Mark("drop priced", "P is the probability of a drop in sales, whatever its cause"))
+    if result.pricing.asked == "auto" or result.pricing.form != "posterior":
+        found.append(Mark("priced", clean(result.pricing.words)))
     if result.contract.rows_quarantined:
         rows = result.contract.rows_quarantined
         found.append(Mark(f"{plural(rows, 'row')} quarantined", "faulty rows were set aside, not repaired"))

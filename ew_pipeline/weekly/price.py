@@ -1,0 +1,101 @@
+"""Which probability is priced: what past weeks have taught where there are enough, else the fit's own.
+
+In order of preference, for the setting ``auto``:
+
+==========================  ====================================  ======================================
+form                        what it is                            needs
+==========================  ====================================  ======================================
+``many + history``, …       evidence weighed by matured labels    labels of earlier weeks: 11 weeks of
+                            of earlier weeks                      sales and more; a win over the others
+``history``                 P(a drop by half against the weeks    five weeks before
+                            around), by the pair's own past
+``posterior``               the mixture of the week's own fit     nothing
+==========================  ====================================  ======================================
+
+One calibration for the chain, pooled over its segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ew_pipeline.algorithm.types import Float
+from ew_pipeline.evaluate.evidence import WeekFits
+from ew_pipeline.evaluate.view import LabelSource, Memory, RuleLabels
+from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING, Calibration
+from ew_pipeline.monitor.recalibrate import score_week
+from ew_pipeline.settings import RunConfig
+from ew_pipeline.weekly.fit import FittedSegment
+from ew_pipeline.weekly.past import Past
+from ew_pipeline.weekly.prepare import Prepared
+from ew_pipeline.weekly.records import Pricing
+
+HISTORY = "history"
+EVIDENCE_WEEKS = 1  # in memory at a time; a week's evidence is twenty numbers per pair
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """``probability``: per segment, P(anomaly) of every observed pair in the order of its matrix."""
+
+    pricing: Pricing
+    probability: tuple[Float, ...]
+
+
+def price(
+    prepared: Prepared, fitted: Sequence[FittedSegment], config: RunConfig, fits: WeekFits | None = None
+) -> Priced:
+    """The probability to price, from the week, its past and its settings alone.
+
+    ``fits``: where fits of past weeks are kept between runs; it changes how long this takes, and no number.
+    """
+    past = prepared.past
+    if past.panel is None:
+        own = config.probability if config.probability == "drop" else "posterior"
+        words = f"the {own} of the week's fit is priced"
+        words += "" if config.probability == own else f": {past.why_not}"
+        pricing = Pricing(config.probability, own, words)
+        return Priced(pricing, tuple(one.fit.anomaly_probability_ for one in fitted))
+    labels, source, note = _labels(past, config)
+    scored = score_week(past.panel, str(prepared.week), labels, Memory(fits, EVIDENCE_WEEKS))
+    record = scored.calibration
+    asked_for_history = config.probability == HISTORY
+    form = HISTORY if asked_for_history else record.chosen
+    values = scored.label_free if asked_for_history else scored.probability
+    words = _words(form, record, past, asked_for_history) + note
+    pricing = Pricing(config.probability, form, words, source, record)
+    return Priced(pricing, tuple(scored.in_order_of(one.fit.sales, values) for one in fitted))
+
+
+def _labels(past: Past, config: RunConfig) -> tuple[LabelSource, str, str]:
+    """Where labels come from, its name, and what to say when it is not what was asked for."""
+    if config.calibration_labels != "checks":
+        return RuleLabels(config.calibration_labels), config.calibration_labels, ""
+    wrong = healthy = 0
+    if past.checks is not None:
+        wrong = int((past.checks.known & past.checks.anomaly).sum())
+        healthy = int(past.checks.known.sum()) - wrong
+        if min(wrong, healthy) >= FEWEST_ANOMALIES:
+            return past.checks, "checks", ""
+    note = (
+        f"; labels are by the rule pair, since {wrong} confirmed and {healthy} healthy checks of the weeks "
+        f"before are too few to learn from ({FEWEST_ANOMALIES} of each are needed)"
+    )
+    return RuleLabels("pair"), "pair", note
+
+
+def _words(form: str, record: Calibration, past: Past, asked_for: bool) -> str:
+    learnt = f"{len(record.weeks)} labelled weeks" + (
+        f" ({record.weeks[0]} to {record.weeks[-1]}, rule {record.rule})" if record.weeks else ""
+    )
+    cost = f", where it costs {record.costs[form]:.2f} of doing nothing" if form in record.costs else ""
+    if form == NOTHING:
+        return f"nothing is flagged: on {learnt} no form costs less than doing nothing"
+    if form == record.chosen and record.accepted:
+        return f"a calibrated probability is priced ({form}), learnt from {learnt}{cost}"
+    why = "as asked" if asked_for else record.reason
+    if form == HISTORY:
+        own = f"the drop against the pair's own past ({past.weeks} weeks)"
+        return f"{own} is priced, without labels{cost}: {why}"
+    return f"the {form} rule is priced{cost}: {why}"

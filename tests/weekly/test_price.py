@@ -1,0 +1,166 @@
+"""What is priced: learnt from past weeks where there are enough, and otherwise said why not."""
+
+from __future__ import annotations
+
+import html
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from evaluate.chain_of_weeks import as_frame, simulated
+from weekly.chain import run_plainly
+
+from ew_pipeline.evaluate.policies import Calibrated, History
+from ew_pipeline.evaluate.registry import CALIBRATED
+from ew_pipeline.evaluate.view import PastView, RuleLabels
+from ew_pipeline.monitor.audit.replay import replay
+from ew_pipeline.monitor.calibration import Calibration
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import Settings
+from ew_pipeline.track.model import load_model
+
+PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: labels teach something
+FRAME = as_frame(PANEL)
+WEEK = PANEL.weeks[30]
+AUTO = {"probability": "auto"}
+
+
+def write(frame: pd.DataFrame, folder) -> dict[str, str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(folder / "sales.parquet", index=False)
+    return {"sales": str(folder / "sales.parquet")}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return write(FRAME, tmp_path_factory.mktemp("sales"))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory, tables):
+    """(home, outcome) of a late week of a chain with a year of sales."""
+    home = tmp_path_factory.mktemp("home")
+    outcome = run_plainly(home, tables, WEEK, changes=AUTO)
+    assert outcome.status == "published", outcome.result.held
+    return home, outcome
+
+
+def ledger_of(home):
+    return Ledger.open(Settings(home=home).ledger_url, home=home)
+
+
+def of_policy(policy, scores, t=30):
+    """What a policy of the backtest says of the scored pairs."""
+    view = PastView(PANEL, t, RuleLabels("pair"))
+    by_row = np.full(PANEL.n_pairs, np.nan)
+    by_row[view.pairs] = policy.score(view).probability
+    return by_row[PANEL.rows_of(scores["store_id"].astype(str), scores["sku_id"].astype(str))]
+
+
+def test_a_late_week_prices_what_the_backtest_evaluates(published):
+    _, outcome = published
+    result = outcome.result
+    assert result.pricing.calibrated
+    expected = of_policy(Calibrated(CALIBRATED), result.scores)
+    np.testing.assert_array_equal(result.scores["anomaly_probability"], expected)
+    assert (result.scores["posterior"] != result.scores["anomaly_probability"]).any()
+
+
+def test_the_record_is_kept_and_named_wherever_the_result_is(published):
+    home, outcome = published
+    pricing = outcome.result.pricing
+    kept = Calibration.from_json((outcome.result.folder / "calibration.json").read_text())
+    assert kept == pricing.calibration
+    with ledger_of(home) as ledger:
+        assert set(ledger.segments(outcome.run_id)["calibration"]) == {pricing.version}
+        recorded = ledger.run(outcome.run_id).pricing
+        assert "calibration.json" in ledger.publication(outcome.publication.id).files
+        assert ledger.verify() == []
+    assert recorded["form"] == pricing.form
+    assert recorded["calibration"]["version"] == pricing.version
+    assert recorded["calibration"]["costs"] == pytest.approx(dict(kept.costs))
+    assert pricing.words in html.unescape(outcome.report.read_text())
+
+
+def test_the_saved_model_says_what_was_priced(published):
+    _, outcome = published
+    saved = load_model(outcome.result.segments[0].model)
+    assert (saved.priced.form, saved.priced.calibration) == (
+        outcome.result.pricing.form,
+        outcome.result.pricing.version,
+    )
+    week = FRAME[FRAME["week"] == WEEK]
+    said = week.assign(**saved.predict(week)).set_index(["store_id", "sku_id"])["anomaly_probability"]
+    scores = outcome.result.scores.astype({"store_id": str, "sku_id": str}).set_index(["store_id", "sku_id"])
+    pd.testing.assert_series_equal(said.sort_index(), scores["anomaly_probability"].sort_index())
+    assert saved.predict(week.assign(units=week["units"] + 1))["anomaly_probability"].isna().all()
+
+
+def test_a_replay_prices_the_same_without_the_cache(published):
+    home, outcome = published
+    shutil.move(home / "cache", home / "elsewhere")
+    with ledger_of(home) as ledger:
+        found = replay(ledger, Settings(home=home), outcome.run_id)
+    shutil.move(home / "elsewhere", home / "cache")
+    assert found.equal
+    assert {"anomaly_probability", "posterior", "calibration"} <= {one.what for one in found.comparisons}
+    assert max(one.largest for one in found.comparisons) == 0.0
+
+
+def test_the_week_after_finds_its_past_weeks_fitted_and_gets_the_same_without(published, tables, monkeypatch):
+    home, _ = published
+    fits = home / "cache" / "fits"
+    before = set(fits.iterdir())
+    late = PANEL.weeks[31]
+    quick = run_plainly(home, tables, late, changes=AUTO, shadow=True)
+    assert len(set(fits.iterdir()) - before) == 2  # its own, and of the week whose labels have just matured
+    shutil.rmtree(fits)
+    monkeypatch.setenv("EW_THREADS", "1")
+    slow = run_plainly(home, tables, late, changes=AUTO, shadow=True)
+    pd.testing.assert_frame_equal(slow.result.scores, quick.result.scores)
+    assert slow.result.pricing == quick.result.pricing
+
+
+def test_with_few_weeks_the_pairs_own_past_is_priced_without_labels(tables, tmp_path):
+    outcome = run_plainly(tmp_path, tables, PANEL.weeks[9], changes=AUTO, shadow=True)
+    pricing = outcome.result.pricing
+    assert (pricing.form, pricing.calibrated) == ("history", False)
+    assert "no past week has labels yet" in pricing.words
+    expected = of_policy(History(), outcome.result.scores, t=9)
+    np.testing.assert_array_equal(outcome.result.scores["anomaly_probability"], expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "week", "words"),
+    [
+        ({}, 3, "3 weeks before"),
+        ({"history": False}, 20, "history is switched off"),
+        ({"max_calibrated_pairs": 100}, 20, "more than max_calibrated_pairs"),
+    ],
+    ids=["new chain", "no history", "too large"],
+)
+def test_where_the_past_cannot_be_used_the_posterior_is_priced_and_says_why(
+    changes, week, words, tables, tmp_path
+):
+    outcome = run_plainly(tmp_path, tables, PANEL.weeks[week], changes={**AUTO, **changes}, shadow=True)
+    pricing, scores = outcome.result.pricing, outcome.result.scores
+    assert pricing.form == "posterior"
+    assert words in pricing.words
+    np.testing.assert_array_equal(scores["anomaly_probability"], scores["posterior"])
+    assert pricing.words in html.unescape(outcome.report.read_text())
+
+
+def test_a_calibration_that_was_asked_for_by_name_and_cannot_be_had_holds_the_week(tables, tmp_path):
+    outcome = run_plainly(tmp_path, tables, PANEL.weeks[7], changes={"probability": "calibrated"})
+    assert outcome.status == "held"
+    assert [check.name for check in outcome.result.held] == ["priced as asked"]
+
+
+def test_a_configuration_of_the_first_version_prices_what_it_did_then():
+    from ew_pipeline.settings import RunConfig
+
+    recorded = RunConfig().model_dump()
+    del recorded["probability"]
+    recorded["detector"]["probability"] = "drop"
+    assert RunConfig.model_validate(recorded).probability == "drop"
