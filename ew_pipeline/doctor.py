@@ -62,6 +62,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
     ):
         yield _guarded(name, look, settings)
     yield _sources()
+    yield Finding(
+        "retention",
+        "ok",
+        f"ew audit prune leaves {settings.keep_weeks} published weeks whole (EW_KEEP_WEEKS)",
+    )
     if settings.dask_address:
         yield Finding("Dask", "ok", f"scheduler at {settings.dask_address}")
 

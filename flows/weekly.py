@@ -13,8 +13,10 @@ from prefect.states import Completed, State
 from ew_pipeline.publish.report import summary_markdown
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week
+from flows.drift import announce
 from flows.steps import PrefectSteps
 
 TOP_FLAGS = 20
@@ -54,8 +56,12 @@ def weekly(
         shadow=shadow,
         override_why=override_why,
     )
+    steps = PrefectSteps()
     with Tracking(settings) as tracking:
-        outcome = run_week(request, settings, PrefectSteps(), tracking)
+        outcome = run_week(request, settings, steps, tracking)
+    drift = follow_drift(outcome, settings, steps)
+    for alert in drift.new if drift is not None else ():
+        announce(alert)
     _show(outcome, str(request.week).lower())
     return Completed(name=outcome.status.capitalize(), message=_message(outcome), data=outcome)
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ew_pipeline.data.snapshot import load_snapshot
 from ew_pipeline.errors import EwError, UsageError
+from ew_pipeline.monitor.checks.draw import DRAWN
 from ew_pipeline.monitor.pair_state import HistoryWeek, as_sentence, pair_state
 from ew_pipeline.monitor.resemblance import Resemblance, resemblance
 from ew_pipeline.publish.ledger import Ledger, Publication, Run
@@ -24,7 +25,10 @@ from ew_pipeline.weekly.fit import folder_name
 
 @dataclass(frozen=True)
 class Score:
-    """What the run said of the pair; ``level`` is None without history."""
+    """What the run said of the pair; ``level`` is None without history.
+
+    ``posterior`` is that of the week's fit, priced or not; None where it is not stored any more.
+    """
 
     segment: str
     units: int
@@ -37,6 +41,8 @@ class Score:
     expected_saving: float
     store_rank: int
     reasons: str
+    posterior: float | None = None
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def explain_pair(
     alike = _resemblance(ledger, run, store, sku, score, gaps)
     if score is not None:
         status = "flagged" if flagged else "not_flagged"
-        verdict, steps = _decision(score, flagged, config)
+        verdict, steps = _decision(score, flagged, config, run)
     elif state.state == "observed":
         known = (run.folder / SCORES).is_file()
         status = "not_scored" if known else "not_flagged"
@@ -121,12 +127,12 @@ def _which(ledger: Ledger, week: Week, run_id: str | None) -> tuple[Run, Publica
 def _score(
     ledger: Ledger, run: Run, publication: Publication | None, store: str, sku: str, gaps: list[str]
 ) -> tuple[Score | None, bool]:
+    place = run.folder / SCORES
     if publication is not None:
         flags = ledger.flags(publication.id, store)
         flags = flags[flags["sku_id"] == sku]
         if len(flags):
             return _score_of(flags), True
-    place = run.folder / SCORES
     if not place.is_file():
         gaps.append(
             "the scores of pairs that were not flagged are not stored any more; "
@@ -146,6 +152,8 @@ def _score_of(frame: pd.DataFrame) -> Score:
         level=None if math.isnan(level) else level,
         store_rank=int(row["store_rank"]),
         reasons=in_words(str(row["reasons"])),
+        posterior=float(row["posterior"]) if "posterior" in row else None,
+        drawn=bool(row.get(DRAWN, False)),
         **{
             name: float(row[name])
             for name in (
@@ -180,13 +188,13 @@ def _resemblance(
     return None
 
 
-def _decision(score: Score, flagged: bool, config: RunConfig) -> tuple[str, tuple[str, ...]]:
+def _decision(score: Score, flagged: bool, config: RunConfig, run: Run) -> tuple[str, tuple[str, ...]]:
     healthy = 1.0 - score.anomaly_probability
     worth = healthy <= score.threshold
     steps = [
         f"It sold {score.units}; a healthy pair would have sold {short(score.expected_units)}"
         + ("" if score.level is None else f", and its own level of the weeks before is {short(score.level)}"),
-        f"P(the record is wrong) = {percent(score.anomaly_probability)}",
+        f"P(the record is wrong) = {percent(score.anomaly_probability)}{_learnt(score, run)}",
         f"Checking a healthy shelf costs {score.cost_false_alarm:g}, leaving a wrong record alone "
         f"{score.cost_missed:g}",
         f"It is worth a check when P(healthy) is at most {score.threshold:.3g}: {healthy:.3g} "
@@ -196,12 +204,23 @@ def _decision(score: Score, flagged: bool, config: RunConfig) -> tuple[str, tupl
     if flagged:
         steps.append(f"It is number {score.store_rank} on the list of its store: {score.reasons}")
         return "flagged: worth a walk to the shelf", tuple(steps)
+    if score.drawn:
+        return "not flagged, but drawn at random to be checked: that tells what flags miss", tuple(steps)
     if not worth:
         return "not flagged: a check would cost more than it is expected to save", tuple(steps)
     if score.units >= score.expected_units:
         return "not flagged: it sold at least what was expected, so no shelf is empty there", tuple(steps)
     limit = config.max_checks_per_store
     return f"not flagged: worth a check, but the store's {limit} checks save more elsewhere", tuple(steps)
+
+
+def _learnt(score: Score, run: Run) -> str:
+    """What the probability is, where it is not the fit's own."""
+    pricing = run.pricing or {}
+    if pricing.get("form", "posterior") == "posterior":
+        return ""
+    own = "" if score.posterior is None else f" (the week's fit alone says {percent(score.posterior)})"
+    return f"{own}: {pricing['words']}"
 
 
 def _too_little(store: str, sku: str, config: RunConfig) -> str:
@@ -261,6 +280,7 @@ def _provenance(
         "code": run.code_version,
         "seed": run.seed,
         "MLflow run": run.mlflow_run_id,
+        "calibration": ((run.pricing or {}).get("calibration") or {}).get("version"),
     }
     segments = ledger.segments(run.run_id).set_index("segment")
     if score is not None and score.segment in segments.index:

@@ -14,6 +14,7 @@ from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
 from ew_pipeline.weekly._coded import CodedSnapshot, read_coded
 
+WEEKS_SHOWN = 16  # of a pair's past; a snapshot may hold a year of it
 NO_KEYS = np.empty(0, dtype=np.int64)
 
 
@@ -49,7 +50,8 @@ def pair_state(
     if j is None:
         return PairState("unknown_sku", f"SKU {sku} is in no table of {span}", None, ())
     key = i * coded.shape[1] + j
-    history = tuple(_history_week(coded, other, key) for other in coded.weeks)
+    recent = list(coded.weeks)[-WEEKS_SHOWN:]
+    history = tuple(_history_week(coded, other, key) for other in recent)
     state, words = _state(coded, week, config, zero_rule, store, sku, key)
     return PairState(state, words, history[-1].units, history)
 

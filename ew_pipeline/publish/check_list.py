@@ -40,6 +40,8 @@ COLUMNS = (
     "why",
     "codes",
 )
+RANDOM = "RANDOM_CHECK"
+RANDOM_WORDS = "drawn at random, to learn what the flags miss"
 SHEET = (*COLUMNS[:-1], "outcome")  # of the CSV
 DECIMALS = {"expected": 2, "probability": 4, "expected_saving": 2}
 # What a spreadsheet takes for a formula: at the start of a cell, or of a piece it might split the cell into.
@@ -49,11 +51,17 @@ TAGGED_NAME = re.compile(r".*-[0-9a-f]{12}")
 DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # not files on Windows
 
 
-def check_list(flags: pd.DataFrame, week: Week) -> pd.DataFrame:
-    """The list of the chain, best check first, from flags as in ``schema.FLAGS``."""
+def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The list of the chain, best check first, from flags as in ``schema.FLAGS``.
+
+    ``random``: pairs that were drawn to be checked all the same, in the same columns; they come last, in the
+    order of stores and SKUs, and each store's are counted on from its flags.
+    """
     ordered = flags.sort_values(
         ["expected_saving", "store_id", "sku_id"], ascending=[False, True, True], kind="stable"
     )
+    if random is not None and len(random):
+        ordered = pd.concat([ordered, _with_places(random, ordered)], ignore_index=True)
     found = [parse(text) for text in plain_texts(ordered["reasons"])]
     return pd.DataFrame(
         {
@@ -73,12 +81,20 @@ def check_list(flags: pd.DataFrame, week: Week) -> pd.DataFrame:
     )
 
 
+def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
+    drawn = random.sort_values(["store_id", "sku_id"], kind="stable")
+    store = pd.Series(plain_texts(drawn["store_id"]), index=drawn.index)
+    listed = Counter(plain_texts(flags["store_id"]))
+    place = store.groupby(store).cumcount() + 1 + store.map(lambda one: listed[one])
+    return drawn[list(flags.columns)].assign(store_rank=place, reasons=f"{RANDOM}: {RANDOM_WORDS}")
+
+
 def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
     """Write the week's lists into ``folder``; the paths by kind: csv, json, parquet, and stores (a folder).
 
     The store folder is made anew: a store that has nothing to check any more keeps no stale list.
     """
-    table = check_list(result.flags, result.week)
+    table = check_list(result.flags, result.week, result.random_checks)
     paths = {
         "csv": folder / "check_list.csv",
         "json": folder / "check_list.json",
@@ -178,23 +194,30 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
 
 def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> str:
     """The list as one JSON document with a line per check: quick to write, and `grep` finds a store."""
-    by_store = table.groupby("store_id", sort=True)["expected_saving"].agg(["size", "sum"])
+    random = (table["codes"] == RANDOM).to_numpy()
+    saving = table["expected_saving"].where(~random, 0.0)
+    by_store = pd.DataFrame(
+        {"store_id": table["store_id"], "flags": ~random, "random": random, "saving": saving}
+    )
+    by_store = by_store.groupby("store_id", sort=True).sum()
     head = {
         "week": str(result.week),
         "run_id": result.run_id,
         "shadow": result.shadow,
         "held": [check.words for check in result.held],
-        "to_check": len(table),
-        "expected_saving": float(table["expected_saving"].sum()),
+        "to_check": int((~random).sum()),
+        "random_checks": int(random.sum()),
+        "expected_saving": float(saving.sum()),
     }
     stores = [
         {
             "store_id": str(store),
-            "to_check": int(size),
-            "expected_saving": float(saving),
+            "to_check": int(flagged),
+            "random_checks": int(drawn),
+            "expected_saving": float(saved),
             "file": f"check_list/{files[str(store)]}",
         }
-        for store, size, saving in by_store.itertuples()
+        for store, flagged, drawn, saved in by_store.itertuples()
     ]
     columns = [table[name].to_numpy(dtype=object) for name in COLUMNS[:-1]]
     codes = [text.split(";") if text else [] for text in plain_texts(table["codes"])]

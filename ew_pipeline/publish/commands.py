@@ -24,6 +24,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def flags(
     week: WeekOption,
     store: Annotated[str | None, typer.Option(help="Only this store.")] = None,
+    random: Annotated[
+        bool, typer.Option("--random", help="Instead, the pairs that were drawn at random to be checked.")
+    ] = False,
     format: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
     json: Json = False,
@@ -31,11 +34,15 @@ def flags(
     """The check list of a published week, best first in each store."""
     with _ledger(Settings()) as ledger:
         publication = _live(ledger, week)
-        frame = ledger.flags(publication.id, store)
+        listed = ledger.random_checks if random else ledger.flags
+        frame = listed(publication.id, store)
     text = render_flags(frame, "json" if json else format)
     if output is not None:
         output.write_bytes(text)
-        messages().print(f"{len(frame)} flags of {publication.week} in {output}", markup=False)
+        messages().print(
+            f"{len(frame)} {'random checks' if random else 'flags'} of {publication.week} in {output}",
+            markup=False,
+        )
     else:
         sys.stdout.buffer.write(text)
 

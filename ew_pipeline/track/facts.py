@@ -17,10 +17,11 @@ import pandas as pd
 
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.provenance import canonical_hash
-from ew_pipeline.weekly.records import SegmentResult, WeekResult
+from ew_pipeline.weekly.records import CrossSection, Pricing, SegmentResult, WeekResult
 
 MODEL_NAME = "ew-detector"
 ONLY_SEGMENT = "all"
+POOLED = "pooled"
 PRICED = ("anomaly_probability", "cost_missed", "expected_saving", "flagged")
 
 
@@ -61,11 +62,16 @@ def week_facts(result: WeekResult) -> WeekFacts:
         **_flat(result.config.model_dump(mode="json")),
         "zero_rule_used": coverage.zero_rule,
         "seed": str(provenance.seed),
+        **_pricing_params(result.pricing),
     }
     metrics = {
         "week_index": float(result.week.index),
         **_theta(result.pooled),
+        **_over_weeks(result, POOLED),
         **_decision(result.scores),
+        "random_checks": float(len(result.random_checks)),
+        **_pricing_metrics(result.pricing),
+        **_cross_section(result.cross_section),
         "segments": float(len(result.segments)),
         "coverage.stores_expected": float(coverage.stores_expected),
         "coverage.stores_reporting": float(coverage.stores_reporting),
@@ -105,7 +111,7 @@ def week_facts(result: WeekResult) -> WeekFacts:
         params=params,
         metrics=_finite(metrics),
         tags=tags,
-        segments=tuple(_segment(segment, result.scores) for segment in result.segments),
+        segments=tuple(_segment(segment, result) for segment in result.segments),
     )
 
 
@@ -134,7 +140,8 @@ def model_name(segment: str) -> str:
     return f"{MODEL_NAME}-{safe}" if safe == segment else f"{MODEL_NAME}-{safe}-{canonical_hash(segment)[:8]}"
 
 
-def _segment(segment: SegmentResult, scores: pd.DataFrame) -> SegmentFacts:
+def _segment(segment: SegmentResult, result: WeekResult) -> SegmentFacts:
+    scores = result.scores
     own = scores[list(PRICED)]
     if segment.name != ONLY_SEGMENT:
         own = own[(scores["segment"] == segment.name).to_numpy()]
@@ -149,6 +156,7 @@ def _segment(segment: SegmentResult, scores: pd.DataFrame) -> SegmentFacts:
     }
     metrics = {
         **_theta(segment.theta),
+        **_over_weeks(result, segment.name),
         **_decision(own),
         "rank": float(segment.rank),
         "null_gain": segment.null_gain,
@@ -182,16 +190,60 @@ def _segment(segment: SegmentResult, scores: pd.DataFrame) -> SegmentFacts:
     )
 
 
-def _theta(theta: Theta) -> dict[str, float]:
+def _theta(theta: Theta, name: str = "theta") -> dict[str, float]:
     return {
-        "theta.alpha": theta.alpha,
-        "theta.alpha_low": theta.alpha_interval[0],
-        "theta.alpha_high": theta.alpha_interval[1],
-        "theta.anomaly_rate": theta.anomaly_rate,
-        "theta.anomaly_rate_low": theta.anomaly_rate_interval[0],
-        "theta.anomaly_rate_high": theta.anomaly_rate_interval[1],
-        "theta.at_bound": float(theta.at_bound),
-        "theta.identified": float(theta.identified),
+        f"{name}.alpha": theta.alpha,
+        f"{name}.alpha_low": theta.alpha_interval[0],
+        f"{name}.alpha_high": theta.alpha_interval[1],
+        f"{name}.anomaly_rate": theta.anomaly_rate,
+        f"{name}.anomaly_rate_low": theta.anomaly_rate_interval[0],
+        f"{name}.anomaly_rate_high": theta.anomaly_rate_interval[1],
+        f"{name}.at_bound": float(theta.at_bound),
+        f"{name}.identified": float(theta.identified),
+    }
+
+
+def _over_weeks(result: WeekResult, segment: str) -> dict[str, float]:
+    """Theta with the weeks before as a prior, beside the week's own."""
+    found = result.over_weeks.get(segment)
+    if found is None:
+        return {}
+    return {**_theta(found.theta, "theta_over_weeks"), "theta_over_weeks.weeks": float(found.weeks)}
+
+
+def _pricing_params(pricing: Pricing) -> dict[str, str]:
+    params = {"priced.form": pricing.form, "priced.why": pricing.words, "priced.labels": pricing.labels}
+    if pricing.calibration is not None:
+        params["calibration.version"] = pricing.calibration.version
+        params["calibration.accepted"] = str(pricing.calibration.accepted)
+    return params
+
+
+def _pricing_metrics(pricing: Pricing) -> dict[str, float]:
+    """What every form cost on the labelled past weeks, as a share of doing nothing."""
+    record = pricing.calibration
+    if record is None:
+        return {}
+    return {
+        "calibration.weeks": float(len(record.weeks)),
+        "calibration.anomalies": float(record.anomalies),
+        "calibration.gain": record.gain,
+        **{f"calibration.cost.{_key(form)}": cost for form, cost in record.costs.items()},
+    }
+
+
+def _cross_section(alone: CrossSection | None) -> dict[str, float]:
+    """The week without its past: what it would flag."""
+    if alone is None:
+        return {}
+    return {
+        **_theta(alone.theta, "cross_section"),
+        "cross_section.flags": float(alone.flags),
+        "cross_section.flags_in_both": float(alone.both),
+        "cross_section.flagged_share": alone.flags / max(alone.scored, 1),
+        "cross_section.expected_cost": alone.expected_cost,
+        "cross_section.expected_saving": alone.expected_saving,
+        "cross_section.seconds": alone.seconds,
     }
 
 

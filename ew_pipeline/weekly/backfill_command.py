@@ -18,9 +18,11 @@ from rich.progress import (
 
 from ew_pipeline.console import emit_json, messages
 from ew_pipeline.orchestrate.prefect_server import prefect_api
+from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.backfill import Backfill, WeekDone, backfill_weeks, weeks_between
+from ew_pipeline.weekly.follow import judge_published
 from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
 from ew_pipeline.weekly.request import make_request, read_config
 
@@ -73,6 +75,8 @@ def backfill(
     if json:
         emit_json(describe(found))
     say(found)
+    if any(done.status == "published" for done in found.weeks):
+        judge_published(settings, Steps())
     raise typer.Exit(found.exit_code)
 
 

@@ -12,6 +12,7 @@ from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
 from ew_pipeline.weekly.request import make_request, read_config
 from ew_pipeline.weekly.run import Outcome, run_week
@@ -76,8 +77,11 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
     """The same steps through Prefect, or called directly when the settings say so."""
     if not settings.orchestrate:
         request = make_request(settings, changes=changes, **asked)
+        steps = Steps()
         with Tracking(settings) as tracking:
-            return run_week(request, settings, Steps(), tracking)
+            outcome = run_week(request, settings, steps, tracking)
+        follow_drift(outcome, settings, steps)
+        return outcome
     with prefect_api(settings) as api:
         make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
         from flows.weekly import weekly  # imports Prefect, while its server boots

@@ -42,7 +42,8 @@ def decide(
     scores["flagged"] = flags
     scores["store_rank"] = _places(scores, saving, flags)
     scores["reasons"] = _reasons(scores, flags)
-    scores[DRAWN] = random_slice(scores, week, config.random_check_share, config.detector.random_state)
+    if config.random_check_share > 0:
+        scores[DRAWN] = random_slice(scores, week, config.random_check_share, config.detector.random_state)
     return scores
 
 

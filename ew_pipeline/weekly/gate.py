@@ -27,6 +27,7 @@ def gate(
     # A theta that is not identified wanders to the edge of its range: where nothing is priced by it, neither
     # says anything about the flags.
     needs_theta = pricing.form == "posterior"
+    worth_it, proven = _worth_it(pricing)
     not_needed = f"not needed: what is priced ({pricing.form}) does not use alpha and p_A"
     share = float(scores["flagged"].mean()) if len(scores) else 0.0
     reporting = coverage.stores_reporting / max(coverage.stores_expected, 1)
@@ -54,11 +55,13 @@ def gate(
         _of_segments(
             "anomalies needed",
             segments,
-            lambda s: s.null_gain >= limits.min_null_gain,
-            "the model with anomalies beats the one without",
+            lambda s: s.null_gain >= limits.min_null_gain or proven,
+            f"not needed: what is priced ({pricing.form}) has found anomalies on past weeks"
+            if proven
+            else "the model with anomalies beats the one without",
             f"are explained as well without anomalies (gain under {limits.min_null_gain:g} nats)",
         ),
-        _worth_it(pricing),
+        worth_it,
         GateCheck(
             "priced as asked",
             pricing.as_asked,
@@ -91,31 +94,34 @@ def gate(
     )
 
 
-def _worth_it(pricing: Pricing) -> GateCheck:
-    """On the past weeks that have labels, what is priced must pay: against doing nothing, against a rule."""
-    name, record = "pays on past weeks", pricing.calibration
+def _worth_it(pricing: Pricing) -> tuple[GateCheck, bool]:
+    """On the past weeks that have labels, what is priced must pay: against doing nothing, against a rule.
+
+    Also whether it has been seen to: that is more than the week's own fit can say for it.
+    """
+
+    def said(words: str, passed: bool, proven: bool = False) -> tuple[GateCheck, bool]:
+        return GateCheck("pays on past weeks", passed, words), proven
+
+    record = pricing.calibration
     if record is None or pricing.of_the_detector or not record.weeks:
-        return GateCheck(name, True, "not known: what is priced was not tried on labelled past weeks")
+        return said("not known: what is priced was not tried on labelled past weeks", True)
     tried = f"on {len(record.weeks)} labelled past weeks"
     if pricing.form == NOTHING:
-        return GateCheck(
-            name, False, f"{tried} every form costs more than doing nothing: it should not be used here"
-        )
+        return said(f"{tried} every form costs more than doing nothing: it should not be used here", False)
     if record.anomalies < FEWEST_ANOMALIES:
-        return GateCheck(
-            name, True, f"not known: {record.anomalies} anomalies {tried} are too few to judge by"
-        )
+        return said(f"not known: {record.anomalies} anomalies {tried} are too few to judge", True)
     cost = record.costs[pricing.form]
-    said = f"{tried}, {pricing.form} costs {cost:.2f} of doing nothing"
+    words = f"{tried}, {pricing.form} costs {cost:.2f} of doing nothing"
     rule = min(HARD, key=lambda one: record.costs.get(one, math.inf))
     if not cost < record.costs[NOTHING]:
-        return GateCheck(name, False, f"{said}: it should not be used here")
+        return said(f"{words}: it should not be used here", False)
     if cost > record.costs.get(rule, math.inf):
-        return GateCheck(
-            name, False, f"{said}, and the {rule} rule {record.costs[rule]:.2f}: it should not be used here"
+        return said(
+            f"{words}, and the {rule} rule {record.costs[rule]:.2f}: it should not be used here", False
         )
     compared = f", the better trailing rule {record.costs[rule]:.2f}" if rule in record.costs else ""
-    return GateCheck(name, True, said + compared)
+    return said(words + compared, True, proven=True)
 
 
 def _of_segments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
 from ew_pipeline.algorithm.theta import Theta
@@ -38,11 +39,14 @@ def pool_theta(thetas: Sequence[Theta]) -> Theta:
     )
 
 
-def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, tuple[float, float]]:
-    centre = _log_odds(np.array([value for value, _ in estimates]))
-    low = _log_odds(np.array([interval[0] for _, interval in estimates]))
-    high = _log_odds(np.array([interval[1] for _, interval in estimates]))
-    variance = np.maximum((high - low) / (2 * HALF_WIDTH), 1e-3) ** 2
+def on_log_odds(value: ArrayLike, interval: ArrayLike) -> tuple[Float, Float]:
+    """Estimates and the variances that their 90% intervals (…, 2) stand for, on the log-odds scale."""
+    low, high = np.moveaxis(_log_odds(interval), -1, 0)
+    return _log_odds(value), np.maximum((high - low) / (2 * HALF_WIDTH), 1e-3) ** 2
+
+
+def random_effects(centre: Float, variance: Float) -> tuple[float, float, float]:
+    """(mean, its variance, variance between the true values), by DerSimonian and Laird."""
     fixed = 1.0 / variance
     mean = float(np.sum(fixed * centre) / np.sum(fixed))
     spread = np.sum(fixed * (centre - mean) ** 2) - (centre.size - 1)
@@ -50,10 +54,20 @@ def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float
         max(0.0, spread / (np.sum(fixed) - np.sum(fixed**2) / np.sum(fixed))) if centre.size > 1 else 0.0
     )
     weight = 1.0 / (variance + between)
-    mean = float(np.sum(weight * centre) / np.sum(weight))
-    reach = HALF_WIDTH / float(np.sqrt(np.sum(weight)))
+    return float(np.sum(weight * centre) / np.sum(weight)), 1.0 / float(np.sum(weight)), float(between)
+
+
+def as_share(mean: float, variance: float) -> tuple[float, tuple[float, float]]:
+    """Back from log-odds: the value and its 90% interval."""
+    reach = HALF_WIDTH * float(np.sqrt(variance))
     return float(expit(mean)), (float(expit(mean - reach)), float(expit(mean + reach)))
 
 
-def _log_odds(share: Float) -> Float:
-    return np.asarray(logit(np.clip(share, LEAST, MOST)))
+def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, tuple[float, float]]:
+    centre, variance = on_log_odds([value for value, _ in estimates], [ends for _, ends in estimates])
+    mean, of_mean, _ = random_effects(centre, variance)
+    return as_share(mean, of_mean)
+
+
+def _log_odds(share: ArrayLike) -> Float:
+    return np.asarray(logit(np.clip(np.asarray(share, dtype=np.float64), LEAST, MOST)))

@@ -219,9 +219,9 @@ class WeekResult:
     """A computed week, before or after publication.
 
     ``scores`` has a row for every scored pair with the columns of ``schema.FLAGS`` except ``week``, and
-    ``level`` (NaN without history), ``posterior`` (of the week's fit, priced or not), ``flagged`` and
-    ``random_check`` (not flagged, but drawn to be checked); sorted by store and SKU. The flags are its rows
-    with ``flagged``. ``over_weeks`` is by segment, and ``pooled`` for the chain.
+    ``level`` (NaN without history), ``posterior`` (of the week's fit, priced or not) and ``flagged``, and
+    where some are drawn ``random_check`` (not flagged, but to be checked); sorted by store and SKU. The flags
+    are its rows with ``flagged``. ``over_weeks`` is by segment, and ``pooled`` for the chain.
     """
 
     run_id: str
@@ -253,10 +253,12 @@ class WeekResult:
 
     @property
     def random_checks(self) -> pd.DataFrame:
-        """The pairs that were drawn to be checked although they are not flagged."""
-        if "random_check" not in self.scores:
-            return self.scores.iloc[:0]
-        return self.scores[self.scores["random_check"]].reset_index(drop=True)
+        """The pairs that were drawn to be checked although they are not flagged, with the chance of it."""
+        drawn = (
+            self.scores["random_check"] if "random_check" in self.scores else self.scores["flagged"] & False
+        )
+        chance = float(drawn.sum()) / max(int((~self.scores["flagged"]).sum()), 1)
+        return self.scores[drawn].reset_index(drop=True).assign(inclusion_probability=chance)
 
     @property
     def held(self) -> tuple[GateCheck, ...]:

@@ -21,6 +21,7 @@ from ew_pipeline.publish.report import write_report
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.cross_section import cross_section
 from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import FittedSegment, fit_segments, save_models
 from ew_pipeline.weekly.fit_cache import FitCache
@@ -32,6 +33,8 @@ from ew_pipeline.weekly.prepare import Prepared, prepare
 from ew_pipeline.weekly.price import Priced, price
 from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekRequest, WeekResult
 from ew_pipeline.weekly.request import publish_command
+from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
+from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
@@ -127,7 +130,15 @@ def _run(
         lambda: decide(fitted, priced.probability, week, config),
         detail=lambda s: f"{int(s['flagged'].sum())} of {len(s):,} pairs",
     )
+    alone = None
+    if config.cross_section:
+        alone = steps(
+            "fit the week alone",
+            lambda: cross_section(prepared, fitted, scores, config),
+            detail=lambda c: "not done" if c is None else f"{c.flags} pairs, {c.both} of them in both",
+        )
     segments = tuple(one.record for one in fitted)
+    pooled = pool_theta([one.theta for one in segments])
     checks = gate(segments, scores, prepared.coverage, config, _last_ranks(ledger, week), priced.pricing)
     result = WeekResult(
         run_id=attempt.run_id,
@@ -138,7 +149,7 @@ def _run(
         contract=contract,
         coverage=prepared.coverage,
         segments=segments,
-        pooled=pool_theta([one.theta for one in segments]),
+        pooled=pooled,
         scores=scores,
         gate=checks,
         provenance=provenance,
@@ -146,6 +157,8 @@ def _run(
         timings=steps.timings,
         override=request.override,
         pricing=priced.pricing,
+        cross_section=alone,
+        over_weeks=over_weeks(segments, pooled, ledger.segments_series(week.shift(-1), THETA_WEEKS)),
     )
     return _publish(request, result, settings, steps, tracking, ledger)
 
@@ -174,7 +187,9 @@ def _publish(
     ledger: Ledger,
 ) -> Outcome:
     """Keep the result, show it, and make it live if it may be."""
-    tracked = steps("track in MLflow", lambda: tracking.track(result), detail=lambda t: t.words)
+    learnt = result.folder / CALIBRATION
+    artifacts = {CALIBRATION: learnt} if learnt.is_file() else {}
+    tracked = steps("track in MLflow", lambda: tracking.track(result, artifacts), detail=lambda t: t.words)
     result = replace(result, provenance=replace(result.provenance, mlflow_run_id=tracked.run_id))
 
     before = ledger.last_published_before(result.week)

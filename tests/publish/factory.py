@@ -141,7 +141,6 @@ def make_scores(
             "level": expected * generator.uniform(0.9, 1.1, len(sku)),
             "posterior": probability,
             "flagged": 1.0 - probability <= THRESHOLD,
-            "random_check": False,
         }
     )
     by_store = scores.groupby("store_id")["expected_saving"]

@@ -102,6 +102,13 @@ def test_what_is_priced_must_have_paid_on_past_weeks(form, changes, passed, word
     assert words in found["pays on past weeks"].words
 
 
+def test_what_has_paid_on_past_weeks_need_not_beat_the_model_without_anomalies():
+    paid, unknown = calibration(), calibration(weeks=(), costs={})
+    assert failed(checks(pricing=Pricing("auto", "many", calibration=paid), null_gain=0.5)) == []
+    found = checks(pricing=Pricing("auto", "history", calibration=unknown), null_gain=0.5)
+    assert failed(found) == ["anomalies needed"]
+
+
 def test_another_form_than_was_asked_for_holds_the_week_back():
     found = checks(
         pricing=Pricing(

@@ -22,7 +22,6 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-KEEP_WEEKS = 104
 
 
 def verify(
@@ -149,8 +148,9 @@ def export(
 
 def prune(
     keep_weeks: Annotated[
-        int, typer.Option(min=1, envvar="EW_KEEP_WEEKS", help="Newest published weeks to keep whole.")
-    ] = KEEP_WEEKS,
+        int | None,
+        typer.Option(min=1, help="Newest published weeks to keep whole; default: EW_KEEP_WEEKS, or 104."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
     json: Json = False,
 ) -> None:
@@ -161,7 +161,8 @@ def prune(
     """
     settings = Settings()
     with open_ledger(settings) as ledger:
-        found = remove_old(ledger, keep_weeks, by=settings.actor, dry_run=dry_run)
+        kept = settings.keep_weeks if keep_weeks is None else keep_weeks
+        found = remove_old(ledger, kept, by=settings.actor, dry_run=dry_run)
     files, size = sum(len(one.files) for one in found), sum(one.bytes for one in found)
     if json:
         emit_json(

@@ -47,6 +47,9 @@ def evidence_of(ledger: Ledger, week: Week, pairs: set[Pair]) -> Mapping[Pair, E
     for publication in publications:
         for pair, evidence in _flags(ledger, publication, pairs).items():
             found.setdefault(pair, evidence)
+    for publication in publications:
+        for pair, evidence in _drawn(ledger, publication, pairs - set(found)).items():
+            found[pair] = evidence
     source = next(one for one in publications if one.id == live.source_id)
     for pair, evidence in _unflagged(source, pairs - set(found)).items():
         found[pair] = evidence
@@ -59,6 +62,16 @@ def _flags(ledger: Ledger, publication: Publication, pairs: set[Pair]) -> dict[P
     return {
         (store, sku): Evidence(publication.id, True, False, p, c0, c1, 1.0)
         for store, sku, p, c0, c1 in zip(*columns, strict=True)
+        if (store, sku) in pairs
+    }
+
+
+def _drawn(ledger: Ledger, publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidence]:
+    drawn = ledger.random_checks(publication.id)
+    columns = [drawn[name] for name in ("store_id", "sku_id", *PRICED, "inclusion_probability")]
+    return {
+        (store, sku): Evidence(publication.id, False, True, p, c0, c1, chance)
+        for store, sku, p, c0, c1, chance in zip(*columns, strict=True)
         if (store, sku) in pairs
     }
 

@@ -16,6 +16,7 @@ from ew_pipeline.publish.ledger import Ledger, Publication, Run
 from ew_pipeline.week import Week
 
 APART = 4  # published weeks between a week and the one its assortment is compared with
+NOT_OF_THETA = ("random_state", "probability")  # settings of the detector that leave theta what it is
 OF_THE_METHOD = ("history", "history_weeks", "zero_rule", "inferred_weeks", "promotions", "segment_by")
 
 
@@ -90,5 +91,5 @@ def _method(run: Run | None) -> str | None:
     """A key of the settings that theta depends on; a change of costs or caps is none of them."""
     if run is None:
         return None
-    detector = {k: v for k, v in dict(run.config.get("detector", {})).items() if k != "random_state"}
+    detector = {k: v for k, v in dict(run.config.get("detector", {})).items() if k not in NOT_OF_THETA}
     return canonical_hash([detector, {name: run.config.get(name) for name in OF_THE_METHOD}])

@@ -83,6 +83,12 @@ class LedgerReader:
         with reading(self._engine) as connection:
             return queries.flags_frame(connection, source, store)
 
+    def random_checks(self, publication_id: int, store: str | None = None) -> pd.DataFrame:
+        """The pairs that were not flagged and drawn to be checked, by store and SKU."""
+        source = self.publication(publication_id).source_id
+        drawn = self.table("random_checks", publication_id=source)
+        return drawn if store is None else drawn[drawn["store_id"] == store].reset_index(drop=True)
+
     def segments(self, run_id: str) -> pd.DataFrame:
         """What a run fitted: a row per segment, and ``pooled``."""
         columns = tables.segments.c

@@ -15,6 +15,7 @@ import pandas as pd
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.errors import DataError, name_some
 from ew_pipeline.provenance import canonical_json, code_version, environment
+from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import plain
 from ew_pipeline.publish.ledger.places import Places, moment, now
 from ew_pipeline.publish.ledger.records import RunInfo, Status
@@ -263,6 +264,21 @@ def flag_rows(result: WeekResult, publication_id: int) -> Iterator[DictRow]:
     for position, values in enumerate(zip(*columns, level, strict=True)):
         row = dict(zip((*FLAG_COLUMNS, "level"), values, strict=True))
         yield {"position": position, **by_segment[row["segment"]], **row}
+
+
+def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Iterator[DictRow]:
+    """A row per pair that was drawn to be checked although it is not flagged."""
+    drawn = result.random_checks
+    names = [column.name for column in tables.random_checks.columns]
+    names = [name for name in names if name not in ("id", "publication_id", "week")]
+    columns = [_plain_list(drawn[name]) for name in names]
+    for number, values in enumerate(zip(*columns, strict=True), start=first_id):
+        yield {
+            "id": number,
+            "publication_id": publication_id,
+            "week": str(result.week),
+            **dict(zip(names, values, strict=True)),
+        }
 
 
 def _plain_list(column: pd.Series[Any]) -> list[Any]:

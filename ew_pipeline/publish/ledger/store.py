@@ -30,7 +30,7 @@ from ew_pipeline.publish.ledger.publishing import (
 )
 from ew_pipeline.publish.ledger.read import LedgerReader
 from ew_pipeline.publish.ledger.records import STATUSES, ConfigRole, Publication, RunInfo, Status, read_config
-from ew_pipeline.publish.ledger.rows import run_row, segment_rows
+from ew_pipeline.publish.ledger.rows import random_rows, run_row, segment_rows
 from ew_pipeline.publish.ledger.views import config_role_of, publication_of
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import Override, WeekResult
@@ -139,6 +139,8 @@ class Ledger(LedgerReader):
             self._add_run(transaction, result, "published", by=by, error=None)
             transaction.add((tables.publications, row))
             insert_flags(transaction.connection, flags)
+            drawn = random_rows(result, row["id"], transaction.next_id(tables.random_checks))
+            transaction.add(*((tables.random_checks, one) for one in drawn))
         return publication_of(row, self._places)
 
     def rollback(self, week: Week, *, by: str, why: str) -> Publication:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ew_pipeline.errors import name_some
-from ew_pipeline.publish.report.words import clean, count, plural, theta
+from ew_pipeline.publish.report.words import clean, count, plural, share, theta
 from ew_pipeline.weekly.records import Override, WeekResult
 
 State = Literal["healthy", "held", "overridden", "shadow"]
@@ -91,6 +91,15 @@ def marks(result: WeekResult) -> tuple[Mark, ...]:
         )
     if result.pricing.asked == "auto" or result.pricing.form != "posterior":
         found.append(Mark("priced", clean(result.pricing.words)))
+    if (alone := result.cross_section) is not None:
+        found.append(
+            Mark(
+                "cross-section alone",
+                f"without its past the week would flag {plural(alone.flags, 'pair')}, {count(alone.both)} of "
+                f"them flagged here too (p_A {share(alone.theta.anomaly_rate)}"
+                + (")" if alone.theta.identified else ", not identified)"),
+            )
+        )
     if result.contract.rows_quarantined:
         rows = result.contract.rows_quarantined
         found.append(Mark(f"{plural(rows, 'row')} quarantined", "faulty rows were set aside, not repaired"))
@@ -105,6 +114,13 @@ def marks(result: WeekResult) -> tuple[Mark, ...]:
     if coverage.pairs_promoted:
         left = "left out" if config.promotions == "exclude" else "compared like any other"
         found.append(Mark(f"{count(coverage.pairs_promoted)} promoted", f"pairs on promotion were {left}"))
+    if drawn := len(result.random_checks):
+        found.append(
+            Mark(
+                f"{count(drawn)} random checks",
+                "pairs that are not flagged, drawn to learn what the flags miss; last on the check lists",
+            )
+        )
     if coverage.pairs_not_scored:
         found.append(
             Mark(f"{count(coverage.pairs_not_scored)} not scored", "too little data on store, SKU and pair")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ew_pipeline.errors import name_some
 from ew_pipeline.publish.report.words import clean, count, plural, seconds, share
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.weekly.records import OverWeeks, WeekResult
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ def segments_table(result: WeekResult) -> Table:
             count(segment.pairs),
             _estimate(segment.theta.anomaly_rate, segment.theta.anomaly_rate_interval),
             _estimate(segment.theta.alpha, segment.theta.alpha_interval),
+            *_over_weeks(result.over_weeks.get(segment.name)),
             str(segment.rank),
             _noise(segment.noise, segment.dispersion_size),
             segment.anomaly,
@@ -48,6 +49,7 @@ def segments_table(result: WeekResult) -> Table:
             ("pooled", "", "", count(sum(segment.pairs for segment in result.segments)))
             + (_estimate(pooled.anomaly_rate, pooled.anomaly_rate_interval),)
             + (_estimate(pooled.alpha, pooled.alpha_interval),)
+            + _over_weeks(result.over_weeks.get("pooled"))
             + ("",) * 7
         )
     return Table(
@@ -59,6 +61,8 @@ def segments_table(result: WeekResult) -> Table:
             "Pairs",
             "Records wrong (p_A)",
             "Sales left (alpha)",
+            "p_A, earlier weeks counted in",
+            "alpha, earlier weeks counted in",
             "Rank",
             "Noise",
             "Anomaly",
@@ -68,8 +72,8 @@ def segments_table(result: WeekResult) -> Table:
             "Time",
         ),
         tuple(rows),
-        frozenset({1, 2, 3, 6, 11, 12}),
-        "Estimates with their 90% intervals.",
+        frozenset({1, 2, 3, 8, 13, 14}),
+        "Estimates with their 90% intervals; the drift chart follows those of the week alone.",
     )
 
 
@@ -158,6 +162,16 @@ def provenance_table(result: WeekResult) -> Table:
 
 def _estimate(value: float, interval: tuple[float, float]) -> str:
     return f"{share(value)} ({share(interval[0])}–{share(interval[1])})"
+
+
+def _over_weeks(pooled: OverWeeks | None) -> tuple[str, str]:
+    if pooled is None:
+        return "–", "–"
+    theta = pooled.theta
+    return (
+        _estimate(theta.anomaly_rate, theta.anomaly_rate_interval),
+        _estimate(theta.alpha, theta.alpha_interval),
+    )
 
 
 def _noise(name: str, size: float) -> str:
