@@ -27,9 +27,10 @@ from ew_pipeline.weekly.run import Outcome, run_week
 
 LISTED_PAIRS = 10
 EARLIER_WEEKS = 1
-# Sales that vary little more than chance, in a chain of some size: with fewer or wilder ones a single week
-# does not say how deep wrong records fall, and the gate holds it back.
-CHAIN = ChainSettings.small(stores=40, median_units=8.0, dispersion_size=30.0)
+# Sales that vary little more than chance, so that one week also says how deep wrong records fall, and enough
+# weeks for what is priced to be learnt from those before.
+CHAIN = ChainSettings.small(stores=40, weeks=33, median_units=8.0, dispersion_size=30.0)
+CHANGES = {"max_checks_per_store": 5}  # as many as a store has time for
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def demo(
         with step(f"run {week}") as line:
             earlier = _earlier(week, sources, settings)
             line.detail = earlier.status
-    outcome = run_one(settings, changes={}, week=weeks[-1], **sources)
+    outcome = run_one(settings, changes=dict(CHANGES), week=weeks[-1], **sources)
     flags, scores = _published(outcome, settings)
     marked = mark(flags, chain, weeks[-1])
     verdict = judge(marked, scores, chain, weeks[-1])
@@ -128,6 +129,7 @@ def _earlier(week: str, sources: dict[str, str], settings: Settings) -> Outcome:
             sales=sources["sales"],
             listing=sources["listing"],
             costs=sources["costs"],
+            changes=CHANGES,
         )
         return run_week(request, settings, Steps(quiet=True), tracking)
 

@@ -104,7 +104,9 @@ class TruthLabels:
 
     def until(self, t: int) -> TruthLabels:
         weight = None if self.weight is None else self.weight[:, :t].copy()
-        return replace(self, known=self.known[:, :t].copy(), anomaly=self.anomaly[:, :t].copy(), weight=weight)
+        return replace(
+            self, known=self.known[:, :t].copy(), anomaly=self.anomaly[:, :t].copy(), weight=weight
+        )
 
     def content_hash(self, panel: Panel, t: int) -> str:
         said = np.where(self.known[:, t], self.anomaly[:, t], -1)[panel.observed[:, t]].astype(np.int8)

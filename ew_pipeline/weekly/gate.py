@@ -70,7 +70,8 @@ def gate(
         GateCheck(
             "flagged share",
             share <= limits.max_flagged_share,
-            f"{share:.1%} of the scored pairs are flagged, at most {limits.max_flagged_share:.0%} are usual",
+            f"{share:.1%} of the scored pairs are flagged, at most {limits.max_flagged_share:.0%} are usual"
+            + ("" if share <= limits.max_flagged_share else "; max_checks_per_store keeps the best of them"),
         ),
         GateCheck(
             "enough pairs",
