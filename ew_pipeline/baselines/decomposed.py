@@ -78,10 +78,10 @@ def distance(units: FloatArray, fitted: FloatArray, *, one_sided: bool) -> Float
 
 
 def largest(size: FloatArray, share: float) -> BoolArray:
-    """Where A is not zero: the largest ``share``, and never a pair on its expectation."""
+    """Where A is not zero: the largest ``share`` of the distances, and never a pair on its expectation."""
     if share <= 0.0:
         return np.zeros(size.size, dtype=np.bool_)
-    return np.asarray((size > np.quantile(size, 1.0 - share)) & (size > 0.0))
+    return np.asarray(size > np.quantile(size, 1.0 - share))
 
 
 def published_methods() -> Sequence[Decomposed]:

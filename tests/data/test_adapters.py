@@ -120,6 +120,7 @@ def test_a_dataset_becomes_a_table_that_evaluate_reads(tmp_path):
     assert np.nansum(panel.units) == 21
     last = json.loads(ew("m5", str(tmp_path), "--to", str(table), "--weeks", "1", "--json").stdout)
     assert last["weeks"] == 1
+    assert set(pd.read_parquet(table)["week"]) == {"2015-03-14"}
 
 
 def test_the_table_can_be_csv_and_the_next_command_has_what_the_dataset_needs(tmp_path):

@@ -59,7 +59,7 @@ def test_auc_by_hand():
         replace(BASE, instance=1, auc=0.70, auc_ideal=0.75),
         replace(BASE, instance=2, auc=None, auc_ideal=None),  # no anomaly happened
         replace(BASE, instance=0, method="stable-pcp", auc=0.6, auc_ideal=0.81),
-        replace(BASE, instance=1, method="stable-pcp", auc=0.72, auc_ideal=0.75),
+        replace(BASE, instance=1, method="stable-pcp", auc=0.65, auc_ideal=0.75),
         replace(BASE, case="n = 10", roc=tuple(ROC_GRID)),
         replace(BASE, case="n = 10", instance=1, roc=(1.0,) * len(ROC_GRID)),
     ]
@@ -69,9 +69,9 @@ def test_auc_by_hand():
     assert ours.gap == pytest.approx(0.03)
     assert ours.gap_worst == pytest.approx(0.05)
     assert (ours.close_to_ideal, ours.below_default) == (0.5, None)
-    assert rival.below_default == 0.5
+    assert rival.below_default == 1.0
     assert study.scatter["ideal"] == [(0.80, 0.81), (0.70, 0.75)]
-    assert study.scatter["stable-pcp"] == [(0.80, 0.6), (0.70, 0.72)]
+    assert study.scatter["stable-pcp"] == [(0.80, 0.6), (0.70, 0.65)]
     np.testing.assert_allclose(study.curves["default"], (1 + np.array(ROC_GRID)) / 2)
     assert study.curve_instances == 2
 
