@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ew_pipeline.evaluate.experiments.methods import IDEAL, IGNORE
+from ew_pipeline.evaluate.experiments.methods import IDEAL, IGNORE, ONE_SIDED
 from ew_pipeline.evaluate.experiments.record import ROC_GRID, Record
 from ew_pipeline.evaluate.experiments.summary import CalibrationRow
 
@@ -57,16 +57,25 @@ def save_table1(records: Sequence[Record], calibration: Sequence[CalibrationRow]
     with _figure(path, 2) as (left, right):
         for method, regrets in by_method.items():
             values = np.sort(regrets)
-            style = "--" if method == IGNORE else "-"
-            left.step(values, np.arange(1, values.size + 1) / values.size, style, where="post", label=method)
+            share = np.arange(1, values.size + 1) / values.size
+            left.step(values, share, where="post", label=method, **_style(method, list(by_method)))
         left.set_xscale("symlog", linthresh=0.01)
         left.set_xlabel("regret")
         left.set_ylabel("share of instances")
-        left.legend(loc="lower right")
+        left.legend(loc="upper left", fontsize=7)
         right.plot([0, 1], [0, 1], color="grey", linewidth=1)
         right.plot([row.predicted for row in calibration], [row.realised for row in calibration], "o-")
         right.set_xlabel("predicted P(anomaly), by decile")
         right.set_ylabel("realised share of anomalies")
+
+
+def _style(method: str, methods: Sequence[str]) -> dict[str, Any]:
+    """One colour a method; its one-sided variant is dashed in the same, flagging nothing dotted in grey."""
+    if method == IGNORE:
+        return {"color": "grey", "linestyle": ":"}
+    base = method.removesuffix(ONE_SIDED)
+    bases = list(dict.fromkeys(name.removesuffix(ONE_SIDED) for name in methods))
+    return {"color": f"C{bases.index(base)}", "linestyle": "-" if base == method else "--"}
 
 
 def save_regret(regrets: Mapping[int, Sequence[float]], slope: float | None, path: Path) -> None:
