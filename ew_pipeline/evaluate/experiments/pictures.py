@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 100  # a picture stays below 60 kB, small enough to be kept beside a page
 PANEL = (5.2, 4.0)
-PALETTE = 128
+PALETTE = 256
 SMALL_PANEL = (2.1, 2.2)
 
 
@@ -46,7 +46,9 @@ def _figure(
         drawn = BytesIO()
         figure.savefig(drawn)
         # Few colours are used: a palette makes the file a third as large.
-        Image.open(drawn).convert("RGB").quantize(PALETTE).save(path, "PNG", optimize=True)
+        picture = Image.open(drawn).convert("RGB")
+        # The octree keeps the colours of thin lines apart; the default merges them.
+        picture.quantize(PALETTE, Image.Quantize.FASTOCTREE).save(path, "PNG", optimize=True)
 
 
 def save_table1(records: Sequence[Record], calibration: Sequence[CalibrationRow], path: Path) -> None:
@@ -114,7 +116,8 @@ def save_auc(
         left.set_ylabel("AUC of the other")
         left.legend(loc="lower right")
         for method, curve in curves.items():
-            right.plot(ROC_GRID, curve, "--" if method == IDEAL else "-", label=method)
+            style = {"color": "black", "linestyle": "--"} if method == IDEAL else _style(method, list(curves))
+            right.plot(ROC_GRID, curve, label=method, linewidth=1.2, **style)
         right.set_xlabel("false-positive rate")
         right.set_ylabel("true-positive rate")
         right.legend(loc="lower right")
@@ -127,9 +130,12 @@ def save_limits(found: Sequence[Limits], edges: Mapping[str, Sequence[float]], p
             for column, contrast in enumerate(each.contrasts):
                 axes = panels[row * len(edges) + column]
                 bins = np.asarray(edges[contrast.parameter])
-                for counts, label in ((contrast.all_counts, "all"), (contrast.worst_counts, "worst fifth")):
-                    share = np.asarray(counts) / max(sum(counts), 1)
-                    axes.stairs(share, bins, fill=label != "all", alpha=0.9, label=label)
+                worst, all_of_them = (
+                    np.asarray(counts) / max(sum(counts), 1)
+                    for counts in (contrast.worst_counts, contrast.all_counts)
+                )
+                axes.stairs(worst, bins, fill=True, color="C1", alpha=0.8, label="worst fifth")
+                axes.stairs(all_of_them, bins, color="C0", linewidth=1.5, label="all")
                 axes.set_title(contrast.parameter, fontsize=9)
                 if column == 0:
                     axes.set_ylabel(f"by {each.measure}")
