@@ -126,6 +126,32 @@ def test_a_new_version_of_the_labels_is_evaluated_beside_the_old(report, home, t
     assert evaluations(copy)["label_version"].tolist() == ["1", "1", "2", "2"]
 
 
+def test_a_rollback_is_evaluated_as_the_publication_it_shows(report, home, tmp_path):
+    copy = shutil.copytree(home, tmp_path / "home")
+    with ledger_of(copy) as ledger:
+        assert ledger.rollback(Week.parse(WEEK), by="ana", why="a test").source_id == 1
+    settings = Settings(home=copy)
+    assert run_evaluation(EvaluationRequest(policies=FEW), settings, Steps(quiet=True)).weeks == ()
+    (done,) = run_evaluation(EvaluationRequest(WEEK, policies=FEW), settings, Steps(quiet=True)).weeks
+    assert (done.publication.id, done.new) == (1, False)
+
+
+def test_scores_that_were_edited_or_pruned_are_named_and_the_others_evaluated(report, home, tmp_path):
+    copy = shutil.copytree(home, tmp_path / "home")
+    settings = Settings(home=copy)
+    with ledger_of(copy) as ledger:
+        path = ledger.publication(1).scores
+    path.chmod(0o644)
+    pd.read_parquet(path).assign(flagged=True).to_parquet(path, index=False)
+    asked = EvaluationRequest(label="pair", policies=("trailing",))
+    told = run_evaluation(asked, settings, Steps(quiet=True))
+    assert [done.publication.id for done in told.weeks] == [2]
+    assert "is not what was published" in told.left[WEEK]
+    path.unlink()
+    with pytest.raises(DataError, match=r"scores of publication 1 .* are not kept any more"):
+        run_evaluation(EvaluationRequest(publication=1), settings, Steps(quiet=True))
+
+
 def test_an_edited_evaluation_is_found_by_the_audit(report, home, tmp_path):
     copy = shutil.copytree(home, tmp_path / "home")
     with sqlite3.connect(copy / "ledger.db") as database:
