@@ -11,7 +11,7 @@ from ew_pipeline.baselines.ignore import Ignore
 from ew_pipeline.baselines.trailing import TrailingRule
 from ew_pipeline.console import plain
 from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.policies import History
+from ew_pipeline.evaluate.policies import History, Score
 from ew_pipeline.evaluate.published import evaluate_published
 from ew_pipeline.evaluate.view import RuleLabels, TruthLabels
 
@@ -69,6 +69,20 @@ def test_policies_are_priced_with_the_costs_of_the_week_on_the_same_pairs():
         assert one.decisions.cost_ignoring.value == 70.0
         assert one.decisions.saving.value == pytest.approx(10.0 * one.decisions.found)
     assert set(done.seconds) == {"ignore", "trailing", "history"}
+
+
+def test_scores_of_a_policy_find_their_pairs_in_any_order():
+    class Oracle:
+        name = "oracle"
+
+        def score(self, view):
+            return Score(np.isin(view.pairs, [1, 5, 7]).astype(float))
+
+    some = decisions([]).iloc[:9]  # shuffled, and not all
+    done = evaluate_published(some, PANEL, PANEL.weeks[8], truth_with(1, 5, 7), [Oracle()])
+    own = done.policies["oracle"].decisions
+    assert own.flagged == own.found == done.anomalies > 0
+    assert done.policies["oracle"].measures.cost_ratio == pytest.approx(0.0, abs=1e-9)
 
 
 def test_segments_are_those_that_were_fitted():
