@@ -7,9 +7,7 @@ its parent.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ew_pipeline.errors import EwError
+from ew_pipeline.orchestrate.child import end_with_parent
 from ew_pipeline.settings import Settings
 
 SERVER = (
@@ -30,7 +29,6 @@ SERVER = (
 STARTUP_SECONDS = 180.0
 STOP_SECONDS = 10.0
 GIVEN_SECONDS = 10.0  # for a server that somebody else has started
-PR_SET_PDEATHSIG = 1
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "true",
@@ -71,7 +69,7 @@ def prefect_api(settings: Settings) -> Iterator[Starting]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
     os.environ["PREFECT_API_URL"] = url
     try:
@@ -118,10 +116,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -177,6 +181,48 @@ def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_al
 def test_workers_and_this_process_give_the_same_records(tmp_path: Path):
     here = study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS)
     assert study().run(tasks(1, 2, 3), jobs=2, folder=tmp_path) == here
+
+
+def wait_in_a_worker(task: Square) -> dict[str, int]:
+    Path(task.fails).write_text(str(os.getpid()))
+    time.sleep(60)
+    return {}
+
+
+def is_running(pid: int) -> bool:
+    """Neither gone nor a zombie that nobody has collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked to end the workers")
+def test_the_workers_of_a_killed_study_end_with_it(tmp_path):
+    place = tmp_path / "pid"
+    (tmp_path / "study.py").write_text(
+        "import test_experiment_runner as t\n"
+        "if __name__ == '__main__':\n"
+        f"    task = t.Square(1, {str(place)!r})\n"
+        "    t.Study('wait', t.wait_in_a_worker, prepare=t.nothing, sources=()).run([task], jobs=1)\n"
+    )
+    here = str(Path(__file__).parent)
+    parent = subprocess.Popen(
+        [sys.executable, "study.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": here}
+    )
+    wait_until(lambda: place.exists() and place.read_text() != "")
+    worker = int(place.read_text())
+    assert is_running(worker)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not is_running(worker))
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def test_an_error_in_a_worker_reaches_us_as_what_it_is():

@@ -32,6 +32,7 @@ from rich.progress import (
 from ew_pipeline import __version__
 from ew_pipeline.console import messages
 from ew_pipeline.errors import EwError, FitError, UsageError
+from ew_pipeline.orchestrate.child import end_with_parent
 
 PACKAGE = Path(__file__).resolve().parents[2]
 THREAD_SETTINGS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -104,7 +105,7 @@ class Study(Generic[T]):
             return
         with _one_thread_for_children():
             pool = ProcessPoolExecutor(
-                min(jobs, len(todo)), mp_context=get_context("spawn"), initializer=self.prepare
+                min(jobs, len(todo)), mp_context=get_context("spawn"), initializer=self._begin
             )
             try:
                 pending: dict[Future[Row], str] = {pool.submit(self._named, task): key for key, task in todo}
@@ -119,6 +120,10 @@ class Study(Generic[T]):
                 ) from error
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self) -> None:
+        end_with_parent()  # or a worker of a killed study would wait for tasks for ever
+        self.prepare()
 
     def _named(self, task: T) -> Row:
         try:
