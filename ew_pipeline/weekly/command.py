@@ -37,6 +37,13 @@ def run(
     history: Annotated[
         bool | None, typer.Option("--history/--no-history", help="Use the pairs' own past.")
     ] = None,
+    probability: Annotated[
+        str | None,
+        typer.Option(help="What is priced: auto, posterior, drop, history or calibrated (by past labels)."),
+    ] = None,
+    random_check_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Of the pairs not flagged, drawn to be checked too.")
+    ] = None,
     mode: Mode = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the detector.")] = None,
     config: ConfigFile = None,
@@ -56,6 +63,8 @@ def run(
     _set(changes, "max_checks_per_store", max_checks_per_store)
     _set(changes, "zero_rule", zero_rule)
     _set(changes, "history", history)
+    _set(changes, "probability", probability)
+    _set(changes, "random_check_share", random_check_share)
     _set(changes, "detector", {k: v for k, v in (("mode", mode), ("random_state", seed)) if v is not None})
     outcome = run_one(
         settings,
@@ -122,7 +131,16 @@ def describe(outcome: Outcome) -> dict[str, Any]:
             "flags": int(result.scores["flagged"].sum()),
             "scored": len(result.scores),
             "expected_saving": result.expected_saving,
+            "random_checks": len(result.random_checks),
             "theta": result.pooled,
+            "theta_over_weeks": result.over_weeks.get("pooled"),
+            "priced": {
+                "asked": result.pricing.asked,
+                "form": result.pricing.form,
+                "words": result.pricing.words,
+                "calibration": result.pricing.version,
+            },
+            "cross_section": result.cross_section,
             "segments": {one.name: {"rank": one.rank, "theta": one.theta} for one in result.segments},
             "gate": result.gate,
             "coverage": result.coverage,

@@ -15,10 +15,13 @@ STEPS = {
     "check the data",
     "assemble the matrix",
     "fit the detector",
+    "price the evidence",
+    "fit the week alone",
     "decide what to check",
     "track in MLflow",
     "write the report",
     "publish",
+    "look for drift",
 }
 
 

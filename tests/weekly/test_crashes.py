@@ -18,6 +18,7 @@ BEFORE_PUBLISHING = (
     "check the data",
     "assemble the matrix",
     "fit the detector",
+    "price the evidence",
     "decide what to check",
     "track in MLflow",
     "write the report",

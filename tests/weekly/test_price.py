@@ -11,13 +11,15 @@ import pytest
 from evaluate.chain_of_weeks import as_frame, simulated
 from weekly.chain import run_plainly
 
+from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.evaluate.policies import Calibrated, History
 from ew_pipeline.evaluate.registry import CALIBRATED
 from ew_pipeline.evaluate.view import PastView, RuleLabels
 from ew_pipeline.monitor.audit.replay import replay
 from ew_pipeline.monitor.calibration import Calibration
 from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.model import load_model
 
 PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: labels teach something
@@ -77,6 +79,12 @@ def test_the_record_is_kept_and_named_wherever_the_result_is(published):
         recorded = ledger.run(outcome.run_id).pricing
         assert "calibration.json" in ledger.publication(outcome.publication.id).files
         assert ledger.verify() == []
+    facts = week_facts(outcome.result)
+    assert (facts.params["priced.form"], facts.params["calibration.version"]) == (
+        pricing.form,
+        pricing.version,
+    )
+    assert facts.metrics["calibration.cost.history"] == kept.costs["history"]
     assert recorded["form"] == pricing.form
     assert recorded["calibration"]["version"] == pricing.version
     assert recorded["calibration"]["costs"] == pytest.approx(dict(kept.costs))
@@ -122,13 +130,43 @@ def test_the_week_after_finds_its_past_weeks_fitted_and_gets_the_same_without(pu
     assert slow.result.pricing == quick.result.pricing
 
 
-def test_with_few_weeks_the_pairs_own_past_is_priced_without_labels(tables, tmp_path):
-    outcome = run_plainly(tmp_path, tables, PANEL.weeks[9], changes=AUTO, shadow=True)
+@pytest.fixture(scope="module")
+def early(tables, tmp_path_factory):
+    """(home, outcome) of a week without labels before it, with the cross-section beside."""
+    home = tmp_path_factory.mktemp("early")
+    changes = {**AUTO, "cross_section": True}
+    return home, run_plainly(home, tables, PANEL.weeks[9], changes=changes, shadow=True)
+
+
+def test_with_few_weeks_the_pairs_own_past_is_priced_without_labels(early):
+    _, outcome = early
     pricing = outcome.result.pricing
     assert (pricing.form, pricing.calibrated) == ("history", False)
     assert "no past week has labels yet" in pricing.words
     expected = of_policy(History(), outcome.result.scores, t=9)
     np.testing.assert_array_equal(outcome.result.scores["anomaly_probability"], expected)
+
+
+def test_the_week_alone_is_fitted_beside_and_tracked_wherever_the_result_is(early):
+    home, outcome = early
+    result, alone = outcome.result, outcome.result.cross_section
+    settings = result.config.detector
+    detector = EntrywiseDetector(
+        "variational", rank=settings.rank, noise=settings.noise, anomaly=settings.anomaly, random_state=0
+    )
+    fit = detector.fit(PANEL.sales(9))
+    assert alone.theta == fit.theta_
+    scores = result.scores
+    p, low = fit.posterior_, fit.sales.counts < fit.expected_sales_
+    flags = (p * scores["cost_missed"] >= (1 - p) * scores["cost_false_alarm"]).to_numpy() & low
+    assert (alone.flags, alone.both) == (flags.sum(), (flags & scores["flagged"].to_numpy()).sum())
+    with ledger_of(home) as ledger:
+        assert ledger.run(outcome.run_id).pricing["cross_section"]["flags"] == alone.flags
+    facts = week_facts(result)
+    assert facts.metrics["cross_section.flags"] == alone.flags
+    assert facts.metrics["cross_section.anomaly_rate"] == fit.theta_.anomaly_rate
+    assert facts.params["priced.form"] == "history"
+    assert f"would flag {alone.flags} pairs" in outcome.report.read_text()
 
 
 @pytest.mark.parametrize(
@@ -158,8 +196,6 @@ def test_a_calibration_that_was_asked_for_by_name_and_cannot_be_had_holds_the_we
 
 
 def test_a_configuration_of_the_first_version_prices_what_it_did_then():
-    from ew_pipeline.settings import RunConfig
-
     recorded = RunConfig().model_dump()
     del recorded["probability"]
     recorded["detector"]["probability"] = "drop"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +12,11 @@ import pytest
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, write_chain
 
 from ew_pipeline.data.contract import ContractRejected
+from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.request import change_config, read_config
 
 WEEK = Week.parse(LAST_WEEK)
@@ -235,11 +238,48 @@ def test_faulty_rows_below_the_limit_are_quarantined_and_said(tables, tmp_path):
 
 
 def test_the_outcome_for_programs_is_plain_json(published):
-    from ew_pipeline.console import _plain
+    from ew_pipeline.console import plain
     from ew_pipeline.weekly.command import describe
 
     _, outcome = published
-    described = json.loads(json.dumps(_plain(describe(outcome))))
+    described = json.loads(json.dumps(plain(describe(outcome))))
     assert described["status"] == "published"
     assert described["flags"] == len(outcome.result.flags)
     assert described["week"] == LAST_WEEK
+
+
+class SayingSteps(Steps):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_after_a_published_week_drift_is_judged_and_said(published):
+    home, outcome = published
+    steps = SayingSteps()
+    report = follow_drift(outcome, Settings(home=home), steps)
+    assert steps.said == [f"drift: {report.verdict}"]
+    assert report.page.is_file()
+    with ledger_of(home) as ledger:
+        assert len(ledger.table("drift_points", week=LAST_WEEK))
+
+
+def test_drift_that_cannot_be_judged_is_said_and_fails_nothing(published, monkeypatch):
+    home, outcome = published
+    monkeypatch.setenv("EW_ALERT_URL", "carrier-pigeon:loft")
+    steps = SayingSteps()
+    assert follow_drift(outcome, Settings(home=home), steps) is None
+    assert len(steps.said) == 1
+    assert "not judged" in steps.said[0]
+
+
+def test_a_week_that_was_not_published_is_not_followed(published):
+    home, outcome = published
+    steps = SayingSteps()
+    assert follow_drift(replace(outcome, status="held"), Settings(home=home), steps) is None
+    assert steps.said == []
