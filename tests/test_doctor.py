@@ -30,6 +30,7 @@ def test_an_empty_home_is_ready_and_every_part_is_named():
     assert {"version", "home", "contract", "ledger", "MLflow", "Prefect", "sources"} <= set(findings)
     assert all(finding.state != "fault" for finding in findings.values())
     assert "made by the first run" in findings["ledger"].words
+    assert "104 published weeks" in findings["retention"].words
 
 
 def test_a_home_that_cannot_be_written_is_a_fault_with_what_to_do(monkeypatch, tmp_path):

@@ -355,3 +355,11 @@ def test_the_command_prune_says_what_it_would_remove(small, monkeypatch):
     told = json.loads(answer.stdout)
     assert (told["removed"], told["files"], [run["week"] for run in told["runs"]]) == (False, 2, ["2026-W33"])
     assert len(small.ledger.table("removals")) == 0
+
+
+def test_how_many_weeks_are_kept_is_a_setting(small, monkeypatch):
+    monkeypatch.setenv("EW_KEEP_WEEKS", "1")
+    told = json.loads(command(small, monkeypatch, commands.prune, "--dry-run", "--json").stdout)
+    assert [run["week"] for run in told["runs"]] == ["2026-W33"]
+    monkeypatch.delenv("EW_KEEP_WEEKS")
+    assert json.loads(command(small, monkeypatch, commands.prune, "--dry-run", "--json").stdout)["runs"] == []

@@ -17,10 +17,12 @@ from ew_pipeline.evaluate.registry import CALIBRATED
 from ew_pipeline.evaluate.view import PastView, RuleLabels
 from ew_pipeline.monitor.audit.replay import replay
 from ew_pipeline.monitor.calibration import Calibration
+from ew_pipeline.monitor.explanation import explain_pair
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.model import load_model
+from ew_pipeline.week import Week
 
 PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: labels teach something
 FRAME = as_frame(PANEL)
@@ -103,6 +105,20 @@ def test_the_saved_model_says_what_was_priced(published):
     scores = outcome.result.scores.astype({"store_id": str, "sku_id": str}).set_index(["store_id", "sku_id"])
     pd.testing.assert_series_equal(said.sort_index(), scores["anomaly_probability"].sort_index())
     assert saved.predict(week.assign(units=week["units"] + 1))["anomaly_probability"].isna().all()
+
+
+def test_an_explanation_gives_the_priced_probability_and_where_it_comes_from(published):
+    home, outcome = published
+    for pairs in (outcome.result.flags, outcome.result.scores[~outcome.result.scores["flagged"]]):
+        pair = pairs.iloc[0]
+        with ledger_of(home) as ledger:
+            said = explain_pair(
+                ledger, Settings(home=home), str(pair["store_id"]), str(pair["sku_id"]), Week.parse(WEEK)
+            )
+        assert said.score.anomaly_probability == pair["anomaly_probability"]
+        assert any(outcome.result.pricing.words in step for step in said.steps)
+        assert said.provenance["calibration"] == outcome.result.pricing.version
+        assert len(said.history) <= 16
 
 
 def test_a_replay_prices_the_same_without_the_cache(published):
