@@ -12,6 +12,7 @@ from typing import Literal
 from ew_pipeline.console import ExitCode
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.errors import DataError, EwError
+from ew_pipeline.evaluate.realised import realised_calibration
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.check_list import write_check_lists
@@ -199,8 +200,11 @@ def _publish(
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
         result.scores.to_parquet(result.folder / "scores.parquet", index=False)
         write_check_lists(result, result.folder)
+        realised = realised_calibration(ledger, result.week)
         return write_report(
             result,
+            calibration=None if realised is None else realised.table,
+            calibration_of="" if realised is None else realised.words,
             series=ledger.segments_series(result.week.shift(-1), SERIES_WEEKS),
             previous=ledger.flags(before.id) if before is not None else None,
             links={"data docs": "data_docs/index.html", **tracked.links},

@@ -17,6 +17,7 @@ from ew_pipeline.console import plain
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.evaluate.command import evaluate
 from ew_pipeline.evaluate.kept_sales import read_kept
+from ew_pipeline.evaluate.realised import realised_calibration
 from ew_pipeline.evaluate.run import EvaluationRequest, document, run_evaluation
 from ew_pipeline.evaluate.tables import read_history
 from ew_pipeline.monitor.audit.findings import Finding
@@ -230,6 +231,17 @@ def test_mlflow_has_a_run_per_evaluation_and_gets_back_what_it_lost(report, home
         "cost.png",
         "evaluation.html",
     }
+
+
+def test_the_report_of_a_later_week_shows_how_the_probabilities_turned_out(report, home, tables, tmp_path):
+    copy = shutil.copytree(home, tmp_path / "home")
+    with ledger_of(copy) as ledger:
+        assert realised_calibration(ledger, Week.parse("2026-W15")) is None  # its labels needed W16
+        found = realised_calibration(ledger, Week.parse(LATER))
+    assert found.table.count.sum() == report.weeks[1].measures.pairs
+    assert found.words == f"Published in {WEEK}, labels text"
+    outcome = run_plainly(copy, tables, "2026-W17", override_why="a test")
+    assert f"Published in {WEEK}, labels text: {found.table.count.sum()} pairs" in outcome.report.read_text()
 
 
 def test_the_command_prints_the_week_in_the_form_of_a_backtest(report, home, tmp_path, monkeypatch, capsys):

@@ -35,6 +35,7 @@ def write_report(
     links: Mapping[str, str],
     folder: Path,
     calibration: CalibrationTable | None = None,
+    calibration_of: str = "",
     override: Override | None = None,
     publish_anyway: str | None = None,
 ) -> Path:
@@ -46,14 +47,14 @@ def write_report(
         alpha, alpha_low, alpha_high, anomaly_rate, anomaly_rate_low, anomaly_rate_high. May be empty.
     previous : flags of the last published week before this one; None when there is none.
     links : addresses by name, e.g. of the MLflow run and of Data Docs.
-    calibration : predicted against realised where labels or checks exist.
+    calibration : predicted against realised of earlier weeks whose labels are in; ``calibration_of`` : which.
     override : who published a held week, and why.
     publish_anyway : what to type to publish a held week; by default with the sales left open.
     """
     content = build_content(
         result, previous=previous, links=links, override=override, publish_anyway=publish_anyway
     )
-    plots = make_plots(result, series, calibration)
+    plots = make_plots(result, series, calibration, calibration_of)
     page = render_html(content, plots, with_lists=(folder / "check_list.csv").is_file())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE

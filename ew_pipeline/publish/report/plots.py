@@ -32,7 +32,10 @@ TICKS = (0, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
 
 def make_plots(
-    result: WeekResult, series: pd.DataFrame, calibration: CalibrationTable | None
+    result: WeekResult,
+    series: pd.DataFrame,
+    calibration: CalibrationTable | None,
+    calibration_of: str = "",
 ) -> dict[str, Plot]:
     """All pictures of the report by name, those with nothing to show left out."""
     found = (
@@ -40,7 +43,7 @@ def make_plots(
         singular_values_plot(result.segments),
         rank_plot(result.segments),
         probability_plot(result.scores),
-        None if calibration is None else calibration_plot(calibration),
+        None if calibration is None else calibration_plot(calibration, calibration_of),
         sales_plot(result.scores),
     )
     return {plot.name: plot for plot in found if plot is not None}
@@ -166,8 +169,8 @@ def rank_plot(segments: Sequence[SegmentResult]) -> Plot | None:
     return draw("rank", "Predictive score by rank", words + _others(segments, drawn), 2.9, paint)
 
 
-def calibration_plot(table: CalibrationTable) -> Plot:
-    """Predicted against realised share of wrong records; on the diagonal both agree."""
+def calibration_plot(table: CalibrationTable, of: str = "") -> Plot:
+    """Predicted against realised share of wrong records; on the diagonal both agree. ``of``: which weeks."""
 
     def paint(axes: list[Axes]) -> None:
         axes[0].plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (3, 3)))
@@ -182,8 +185,8 @@ def calibration_plot(table: CalibrationTable) -> Plot:
         axes[0].set_ylabel("found wrong")
 
     words = (
-        f"{count(int(table.count.sum()))} pairs with labels; largest gap between predicted and found "
-        f"{share(table.largest_gap)}."
+        f"{of}{': ' if of else ''}{count(int(table.count.sum()))} pairs with labels; "
+        f"largest gap between predicted and found {share(table.largest_gap)}."
     )
     return draw("calibration", "Calibration", words, 3.1, paint)
 
