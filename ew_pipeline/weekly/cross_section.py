@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.errors import EwError
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.weekly.decide import decide
-from ew_pipeline.weekly.fit import FittedSegment
+from ew_pipeline.weekly.fit import FittedSegment, make_detector
 from ew_pipeline.weekly.pooled_theta import pool_theta
 from ew_pipeline.weekly.prepare import Prepared
 from ew_pipeline.weekly.records import CrossSection
@@ -37,19 +36,10 @@ def cross_section(
     )
     if not config.cross_section or not has_past or prepared.coverage.pairs_observed > MOST_PAIRS:
         return None
-    settings = config.detector
     alone: list[FittedSegment] = []
     try:
         for one in fitted:
-            detector = EntrywiseDetector(
-                MODE,
-                rank=settings.rank,
-                noise=settings.noise,
-                anomaly=settings.anomaly,
-                max_rank=settings.max_rank,
-                random_state=settings.random_state,
-            )
-            fit = detector.fit(one.given.sales)
+            fit = make_detector(config, MODE).fit(one.given.sales)
             alone.append(
                 FittedSegment(replace(one.given, level=None), fit, replace(one.record, theta=fit.theta_))
             )

@@ -55,10 +55,21 @@ def fit_segments(
 
 def fit_segment(segment: SegmentInput, config: RunConfig, folder: Path, threads: int) -> FittedSegment:
     """Fit one segment; ``folder`` is where its model will be."""
-    settings = config.detector
     started = time.perf_counter()
-    detector = EntrywiseDetector(
-        settings.mode,
+    try:
+        fit = make_detector(config, config.detector.mode, threads).fit(segment.sales, level=segment.level)
+    except EwError as error:
+        if segment.name != "all":
+            error.message = f"segment {segment.name}: {error.message}"
+        raise
+    return FittedSegment(segment, fit, describe(segment, fit, folder, time.perf_counter() - started))
+
+
+def make_detector(config: RunConfig, mode: str, threads: int = 1) -> EntrywiseDetector:
+    """A detector of this mode with the run's settings."""
+    settings = config.detector
+    return EntrywiseDetector(
+        mode,
         rank=settings.rank,
         noise=settings.noise,
         anomaly=settings.anomaly,
@@ -67,13 +78,6 @@ def fit_segment(segment: SegmentInput, config: RunConfig, folder: Path, threads:
         n_threads=threads,
         random_state=settings.random_state,
     )
-    try:
-        fit = detector.fit(segment.sales, level=segment.level)
-    except EwError as error:
-        if segment.name != "all":
-            error.message = f"segment {segment.name}: {error.message}"
-        raise
-    return FittedSegment(segment, fit, describe(segment, fit, folder, time.perf_counter() - started))
 
 
 def save_models(fitted: Sequence[FittedSegment], priced: Sequence[Float], pricing: Pricing) -> None:

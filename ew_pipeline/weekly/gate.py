@@ -105,7 +105,7 @@ def _worth_it(pricing: Pricing) -> tuple[GateCheck, bool]:
         return GateCheck("pays on past weeks", passed, words), proven
 
     record = pricing.calibration
-    if record is None or pricing.of_the_detector or not record.weeks:
+    if record is None or pricing.of_the_detector or not record.weeks or pricing.form not in record.costs:
         return said("not known: what is priced was not tried on labelled past weeks", True)
     tried = f"on {len(record.weeks)} labelled past weeks"
     if pricing.form == NOTHING:

@@ -205,6 +205,16 @@ def test_where_the_past_cannot_be_used_the_posterior_is_priced_and_says_why(
     assert pricing.words in html.unescape(outcome.report.read_text())
 
 
+def test_segments_share_one_calibration_of_the_chain(tables, tmp_path):
+    department = np.where(FRAME["sku_id"] < "K10", "dairy", "bakery")
+    split = write(FRAME.assign(department=department), tmp_path)
+    changes = {**AUTO, "segment_by": "department"}
+    outcome = run_plainly(tmp_path / "home", split, PANEL.weeks[9], changes=changes, shadow=True)
+    assert {part.name for part in outcome.result.segments} == {"bakery", "dairy"}
+    expected = of_policy(History(), outcome.result.scores, t=9)
+    np.testing.assert_array_equal(outcome.result.scores["anomaly_probability"], expected)
+
+
 def test_a_calibration_that_was_asked_for_by_name_and_cannot_be_had_holds_the_week(tables, tmp_path):
     outcome = run_plainly(tmp_path, tables, PANEL.weeks[7], changes={"probability": "calibrated"})
     assert outcome.status == "held"
