@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from ew_pipeline.cli import app
 from ew_pipeline.evaluate.experiments.instance import InstanceTask
+from ew_pipeline.evaluate.experiments.story import SECTIONS
 
 SMALL = ("--size", "14", "--jobs", "0")
 METHODS = ("--methods", "default,paper-practical,paper-oracle,drmf,stable-pcp,rmc,ignore")
@@ -100,3 +101,13 @@ def test_a_folder_without_studies_and_a_broken_report_are_refused(tmp_path):
     assert "holds no study" in refused("--out", str(tmp_path))
     (tmp_path / "table1.report.json").write_text('{"figures": 1}')
     assert "is no report of a study" in refused("--out", str(tmp_path))
+
+
+def test_the_kept_page_of_the_repository_is_one_that_this_code_makes():
+    place = Path(__file__).resolve().parents[2] / "infra" / "docs" / "experiments.md"
+    text = place.read_text()
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings
+    assert headings == [heading for heading, _ in SECTIONS.values() if heading in headings]
+    for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+        assert (place.parent / name).stat().st_size < LARGEST_PICTURE

@@ -65,7 +65,7 @@ def auc(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     out: options.Out = None,
-    size: Annotated[int, typer.Option(min=2, help="n = m; the paper has 100.")] = 100,
+    size: options.Size = 100,
     json: options.Json = False,
 ) -> None:
     """AUC of every method against that of pi*, and the mean ROC curve in the representative setting.

@@ -91,7 +91,7 @@ def limits(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     out: options.Out = None,
-    size: Annotated[int, typer.Option(min=2, help="n = m; the paper has 100.")] = 100,
+    size: options.Size = 100,
     json: options.Json = False,
 ) -> None:
     """On which instances most is lost: alpha, p_A, p_O, rank and mean demand of the worst fifth.

@@ -23,6 +23,7 @@ Out = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Folder for records and pictures; a study found there is resumed."),
 ]
+Size = Annotated[int, typer.Option(min=2, help="n = m; the paper has 100.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 RECORDS = "instances"  # one file for all studies of instances: table1, auc and limits meet the same ones

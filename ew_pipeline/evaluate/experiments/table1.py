@@ -50,7 +50,7 @@ def table1(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     out: options.Out = None,
-    size: Annotated[int, typer.Option(min=2, help="n = m; the paper has 100.")] = 100,
+    size: options.Size = 100,
     json: options.Json = False,
 ) -> None:
     """Table 1 of the paper on fresh instances: regret, error of M, AUC, theta, Algorithm 2, calibration.
