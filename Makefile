@@ -11,7 +11,8 @@ INSTALLED := $(VENV)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint lock experiments clean
 
-# Of `make experiments`: where records are kept (an interrupted study goes on there), and how large the studies are.
+# Of `make experiments`: where records are kept (an interrupted study goes on there), how large the studies are, and a
+# seed that nothing was tuned on.
 STUDIES ?= .ew/studies
 INSTANCES ?= 60
 SEED ?= 90417

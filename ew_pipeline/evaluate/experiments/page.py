@@ -21,8 +21,7 @@ HEAD = """\
 The experiments of section 4 of Farias, Li and Peng, *Fixing Inventory Inaccuracies At Scale*, on fresh data,
 with every method on the same instances and what the paper prints beside them. Regret is cost per pair above
 that of the ideal policy pi\\*, which knows expected sales and theta; its costs are uniform on [0, 10].
-Under each study stand the command, the version of the code and the day. The instances of the first four come
-from one seed, which nothing was tuned on. All of it again: `make experiments`.
+Under each study stand the command, the version of the code and the day. All of it again: `make experiments`.
 """
 
 

@@ -92,7 +92,7 @@ TABLE_2: Mapping[str, tuple[float, float]] = {
     "Ignore": (2.631, 0.198),
 }
 REAL_DATA = (
-    "Data: the paper's retailer (30 stores x 300 SKUs) is not public; yours is another.",
+    "Data: the paper's retailer (30 stores x 300 SKUs) is not public; the sales used here are others.",
     "Unit: the paper does not say what its costs are per; compare the ratios to Ignore.",
     "The paper's text and the authors' notebook differ: ±5 weeks without the week itself and false alarms"
     " U[0, 500] in the text; ±4 weeks with it counted twice and U[0, 10] in the notebook (--variant code).",
