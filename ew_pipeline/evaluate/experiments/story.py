@@ -62,7 +62,8 @@ def auc(figures: Figures) -> list[str]:
         return []
     lines = [
         f"As a ranking, the default lies {ours['gap']:.4f} below the ideal policy's AUC on average and "
-        f"{ours['gap_worst']:.3f} at worst, within {CLOSE:g} of it on {ours['close_to_ideal']:.0%} of instances."
+        f"{ours['gap_worst']:.3f} at worst, within {CLOSE:g} of it on {ours['close_to_ideal']:.0%} of "
+        "instances."
     ]
     rivals = [name for name in RIVALS if methods.get(name, {}).get("below_default") is not None]
     if rivals:
