@@ -233,6 +233,16 @@ def test_mlflow_has_a_run_per_evaluation_and_gets_back_what_it_lost(report, home
     }
 
 
+def test_an_evaluation_is_recorded_also_when_mlflow_does_not_answer(report, home, tmp_path):
+    copy = shutil.copytree(home, tmp_path / "home")
+    settings = Settings(home=copy, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    asked = EvaluationRequest(label="code", policies=("trailing",))
+    told = run_evaluation(asked, settings, Steps(quiet=True))
+    assert "http://127.0.0.1:9 does not answer" in told.untracked
+    assert [done.new for done in told.weeks] == [True, True]
+    assert evaluations(copy)["label_rule"].tolist() == ["text", "text", "code", "code"]
+
+
 def test_the_report_of_a_later_week_shows_how_the_probabilities_turned_out(report, home, tables, tmp_path):
     copy = shutil.copytree(home, tmp_path / "home")
     with ledger_of(copy) as ledger:

@@ -94,8 +94,8 @@ def weeks_picture(series: Mapping[str, Sequence[WeekPoint]], shown: str) -> Plot
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8.5)
 
     own = [point.ratio for point in series[shown] if np.isfinite(point.ratio)]
-    spread = f": from {min(own):.2f} to {max(own):.2f} of doing nothing" if own else ""
-    words = f"{plural(len(weeks), 'week')}{spread}. Shaded: 90% over stores."
+    spread = f"{min(own):.2f} to {max(own):.2f}" if len(own) > 1 else f"{own[0]:.2f}" if own else "unknown"
+    words = f"{plural(len(weeks), 'week')}: {spread} of doing nothing. Shaded: 90% over stores."
     return draw("weeks", "Cost by week", words, 3.3, paint)
 
 

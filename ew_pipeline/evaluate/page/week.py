@@ -36,7 +36,7 @@ def week_content(
     )
     saved = decisions.saving.value
     return EvaluationContent(
-        eyebrow=f"Evaluation · week {publication.week} · {days(publication.week)}",
+        eyebrow=f"Evaluation, label {found.label_rule} · week {publication.week} · {days(publication.week)}",
         headline=f"{decisions.found} of {count(decisions.flagged)} flags were right",
         good=saved > 0,
         verdict=_verdict(decisions),
