@@ -12,6 +12,7 @@ Step  In the paper                                    File                      
 2     theta on the cavity predictive (ours)           cavity_theta.py             fit_theta
 1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
 –     anomaly rates by store and by SKU (ours)        axis_rates.py               find_axes, update_axis
+1-3   the same, over anomaly families and no anomaly  thorough.py                 fit_thorough
 –     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
 2     moment matching, Eq. (optimize-F)               moments.py                  match_moments
 2     maximum likelihood ("Aside" of section 3.3)     likelihood.py               maximum_likelihood

@@ -9,7 +9,7 @@ import numpy as np
 from ew_pipeline.algorithm.types import Float
 
 TARGET_ACCEPTANCE = 0.75
-THETA_SCALES = np.array([0.5, 0.2, 0.2])
+THETA_SCALES = np.array([0.5, 0.2, 0.2, 0.5])
 
 
 class StepSize:
@@ -38,8 +38,8 @@ class ThetaSpread:
 
     def __init__(self) -> None:
         self.count = 0
-        self.mean = np.zeros(3)
-        self.squares = np.zeros(3)
+        self.mean = np.zeros(THETA_SCALES.size)
+        self.squares = np.zeros(THETA_SCALES.size)
 
     def add(self, t: Float) -> None:
         self.count += 1

@@ -24,7 +24,7 @@ TINY = np.float32(1e-30)
 CURVE_STEP = 1.0 / 16.0
 PER_STEP = np.float32(1.0 / CURVE_STEP)
 
-Gradient = Callable[..., tuple[float, float, float]]
+Gradient = Callable[..., tuple[float, float, float, float]]
 
 
 def padded(rank: int) -> int:
@@ -36,11 +36,13 @@ def padded(rank: int) -> int:
 def gradient_kernel(width: int) -> Gradient:
     """The compiled pass for ``width`` factors.
 
-    It fills d/dU and d/dV of sum log p(x | mu, theta) and returns the derivatives in s0, alpha and p_A.
+    It fills d/dU and d/dV of sum log p(x | mu, theta) and returns the derivatives in s0, alpha, p_A
+    and s (0 unless GAMMA).
     Arguments: the CSR of the observed entries; ``kind``, the index of each count among the distinct ones;
     counts and level; U, V; ``spared``, for stores and SKUs (see axis_rates.py), only looked at if ``axes``;
-    the tables over distinct counts ``log_odds`` and ``slope`` (see sampler_tables), and ``curves`` (see
-    uniform_curves), only looked at for UNIFORM; s0, alpha, p_A, the anomaly's shape s and the family code.
+    the tables over distinct counts ``log_odds``, ``slope`` and ``shape_slope`` (see sampler_tables), and
+    ``curves`` (see uniform_curves), only looked at for UNIFORM; s0, alpha, p_A, the anomaly's shape s and the
+    family code.
     """
 
     def gradient(
@@ -56,6 +58,7 @@ def gradient_kernel(width: int) -> Gradient:
         spared_right: Float32,
         log_odds: Float32,
         slope: Float32,
+        shape_slope: Float32,
         curves: Float32,
         curve_start: float,
         s0: float,
@@ -66,7 +69,7 @@ def gradient_kernel(width: int) -> Gradient:
         longest_row: int,
         out_left: Float32,
         out_right: Float32,
-    ) -> tuple[float, float, float]:
+    ) -> tuple[float, float, float, float]:
         n = left.shape[0]
         mu = np.empty(longest_row, np.float32)
         y0 = np.empty(longest_row, np.float32)
@@ -91,6 +94,7 @@ def gradient_kernel(width: int) -> Gradient:
         last_node = numba.int32(curves.shape[1] - 2)
         d_size = 0.0
         d_alpha = 0.0
+        d_shape = 0.0
         anomalies = 0.0
         common_anomalies = 0.0
         out_right[:] = np.float32(0.0)
@@ -163,6 +167,13 @@ def gradient_kernel(width: int) -> Gradient:
                 sum_alpha += anomalous * (x * per_a - pull1 * mu[t])
                 sum_anomalous += anomalous
                 sum_common += anomalous * tilt[t]
+            if family == GAMMA:
+                sum_shape = np.float32(0.0)
+                for t in range(w):
+                    pull1 = (counts[first + t] + size1) / (size1 * y1[t])
+                    anomalous = odds[t] / (ONE + odds[t])
+                    sum_shape += anomalous * (shape_slope[kind[first + t]] - log1[t] - pull1)
+                d_shape += float(sum_shape)
             d_size += float(sum_size)
             d_alpha += float(sum_alpha)
             anomalies += float(sum_anomalous)
@@ -176,7 +187,7 @@ def gradient_kernel(width: int) -> Gradient:
                     out_left[i, k] += q * right[j, k]
                     out_right[j, k] += q * left[i, k]
         d_rate = common_anomalies / rate - (cols.size - anomalies) / (1.0 - rate)
-        return d_size, d_alpha, d_rate
+        return d_size, d_alpha, d_rate, d_shape
 
     compiled: Gradient = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(gradient)
     return compiled

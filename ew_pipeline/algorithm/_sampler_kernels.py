@@ -1,6 +1,7 @@
 """Compiled steps of the Hamiltonian sampler around the gradient pass.
 
-Coordinates: log U, log V, and t = (logit of log s0 between its bounds, logit alpha, logit p_A / 0.4).
+Coordinates: log U, log V, and t = (logit of log s0 between its bounds, logit alpha, logit p_A / 0.4, logit of
+log s between its bounds).
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
 RATE_CAP = 0.4
 RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
 T_LIMIT = 12.0
+LOG_SHAPE_HIGH = math.log(200.0)  # s from 1, the exponential onset, to next to thinning
+SHAPE_PRIOR = 0.5  # Beta on log s as a share of its range: most weight near the two ends, which have names
+# Anomalies that all keep most of their sales cannot be told from chance: as s grows, alpha is held off 1.
+SHALLOW_PENALTY = 2.0
 
 
 @njit
@@ -31,23 +36,40 @@ def theta_of(t: Float, family: int) -> tuple[float, float, float]:
 
 
 @njit
-def theta_prior(t: Float, slope: Float) -> float:
+def shape_of(t: Float) -> float:
+    """The anomaly's shape s, where it is learnt."""
+    return math.exp(LOG_SHAPE_HIGH / (1.0 + math.exp(-t[3])))
+
+
+@njit
+def theta_prior(t: Float, shape_free: bool, slope: Float) -> float:
     """log prior of t with Jacobians, and its gradient into ``slope``.
 
-    log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4).
+    log s0 uniform; p(alpha) ~ (1 - alpha)^c, c = 0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4). Where s is learnt,
+    h = log s / log 200 ~ Beta(0.5, 0.5) and c = 0.5 + 2 h.
     """
     g = 1.0 / (1.0 + math.exp(-t[0]))
     alpha = 1.0 / (1.0 + math.exp(-t[1]))
     share = 1.0 / (1.0 + math.exp(-t[2]))
     slope[0] = 1.0 - 2.0 * g
-    slope[1] = (1.0 - alpha) - 1.5 * alpha
+    c, shape = 0.5, 0.0
+    slope[3] = 0.0
+    if shape_free:
+        h = 1.0 / (1.0 + math.exp(-t[3]))
+        c += SHALLOW_PENALTY * h
+        shape = SHAPE_PRIOR * math.log(h * (1.0 - h)) + math.log(c + 1.0)
+        slope[3] = SHAPE_PRIOR * (1.0 - 2.0 * h) + SHALLOW_PENALTY * h * (1.0 - h) * (
+            math.log(1.0 - alpha) + 1.0 / (c + 1.0)
+        )
+    slope[1] = (1.0 - alpha) - (1.0 + c) * alpha
     slope[2] = (1.0 - 2.0 * share) - RATE_PENALTY * RATE_CAP * share * (1.0 - share)
     return (
         math.log(g * (1.0 - g))
         + math.log(alpha)
-        + 1.5 * math.log(1.0 - alpha)
+        + (1.0 + c) * math.log(1.0 - alpha)
         + math.log(share * (1.0 - share))
         - RATE_PENALTY * RATE_CAP * share
+        + shape
     )
 
 
@@ -63,12 +85,14 @@ def tables(
     anomalous: Float,
     log_odds: Float32,
     slope: Float32,
+    shape_slope: Float32,
 ) -> None:
     """Everything that depends on the count alone, over the distinct counts.
 
     healthy: log Gamma(x + s0) - log Gamma(s0) - x log s0, so that the healthy log-density is
     healthy + x log mu - (x + s0) log(1 + mu / s0) - log x!; anomalous likewise; log_odds: their
-    difference plus log p / (1 - p); slope: d/ds0 of the healthy one plus 1.
+    difference plus log p / (1 - p); slope: d/ds0 of the healthy one plus 1; shape_slope: d/ds of
+    the anomalous one plus 1, for GAMMA.
     """
     prior = math.log(rate / (1.0 - rate))
     for k in range(kinds.size):
@@ -77,6 +101,7 @@ def tables(
         slope[k] = digamma(x + s0) - digamma(s0) + 1.0
         if family == GAMMA:
             anomalous[k] = math.lgamma(x + s) - math.lgamma(s) - x * math.log(s) + x * math.log(alpha)
+            shape_slope[k] = digamma(x + s) - digamma(s) + 1.0
         elif family == ZERO:
             anomalous[k] = 0.0 if x == 0.0 else -1e4
         elif family == UNIFORM:

@@ -15,11 +15,11 @@ from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import CLEAR_ALPHA, is_sparse
 from ew_pipeline.algorithm.svd import check_rank
+from ew_pipeline.algorithm.thorough import fit_thorough
 from ew_pipeline.algorithm.tiers import (
     FAMILIES,
     Exploration,
     explore,
-    fit_thorough,
     fit_variational_tier,
 )
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -115,7 +115,8 @@ class EntrywiseDetector:
             )
             return fit_reference(replace(plan, mode="fast", mode_reason=reason))
         fit = self._explore_and_fit(plan)
-        if self.anomaly == "auto" and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
+        sampled = fit.mode_ == "thorough" and fit.noise_ == "poisson"  # the family too, with theta
+        if self.anomaly == "auto" and not sampled and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
             # A rival family chosen on the cavity score but not borne out by the fit soaks up misfit of M.
             fit = self._explore_and_fit(replace(plan, anomaly=FAMILIES[0]))
         return fit

@@ -10,12 +10,13 @@ overstates large ranks by tens to hundreds of nats on such data).
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit
 
+from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
@@ -31,7 +32,7 @@ SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
 CAUTION_RANGE = (0.3, 0.5)  # coefficient of variation of p_A's draws over which caution sets in
 SMALL_RANKS = (1, 2, 3)
-CERTAIN_RATE = 0.1  # p_A surely above this: the null model is out, and its noisy test is not asked
+NEGLIGIBLE_RATE = 0.004
 STACKING_PRIOR = 5.0  # pseudo-entries per rank that hold the weights off zero and one
 
 
@@ -46,11 +47,12 @@ class EnsembleFit:
     alpha_draws: Float
     rate_draws: Float
     size_draws: Float
+    shape_draws: Float
     factors: LowRankFactors
     r_hat: float
     acceptance: float
     caution: float
-    null_gain: float | None = None
+    predictive: dict[int, float]  # by rank, the score of the chains on the entries themselves
 
 
 def sample_ensemble(
@@ -62,15 +64,13 @@ def sample_ensemble(
     *,
     blind: bool,
     doubtful: bool,
-    test_null: bool,
     overdispersed: bool = True,
     n_threads: int = 1,
 ) -> EnsembleFit:
     """Run the chains and combine them.
 
     ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data, so that f is taken
-    cautiously where p_A is not known. ``test_null``: also sample the model without anomalies and average
-    with it by what either predicts of held-out entries. ``overdispersed``: whether s0 is learnt.
+    cautiously where p_A is not known. ``overdispersed``: whether s0 is learnt.
     """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
@@ -81,29 +81,18 @@ def sample_ensemble(
     views = [_split(data, mask, kinds) for mask in masks]
     tasks = [(rank, k, generator) for rank in ranks for k, generator in enumerate(rng.spawn(N_CHAINS))]
 
-    def run(tasks: list[tuple[int, int, np.random.Generator]], anomalies: bool = True) -> list[Chain]:
-        def one(task: tuple[int, int, np.random.Generator]) -> Chain:
-            rank, k, generator = task
-            seen, table, hidden = views[k]
-            start = path.fits[rank]
-            return run_chain(
-                seen,
-                table,
-                family,
-                start,
-                generator,
-                budget,
-                hidden,
-                anomalies=anomalies,
-                overdispersed=overdispersed,
-            )
+    def run(task: tuple[int, int, np.random.Generator]) -> Chain:
+        rank, k, generator = task
+        seen, table, hidden = views[k]
+        return run_chain(
+            seen, table, family, path.fits[rank], generator, budget, hidden, overdispersed=overdispersed
+        )
 
-        if n_threads == 1:
-            return [one(task) for task in tasks]
+    if n_threads == 1:
+        chains = [run(task) for task in tasks]
+    else:
         with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(one, tasks))
-
-    chains = run(tasks)
+            chains = list(pool.map(run, tasks))
     by_rank = {rank: chains[i * N_CHAINS : (i + 1) * N_CHAINS] for i, rank in enumerate(ranks)}
     curve = None
     if blind:
@@ -113,17 +102,19 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    fit = _combine(data, by_rank, weights, masks, curve, doubtful)
-    if curve is None or not test_null or float(np.quantile(fit.rate_draws, 0.05)) > CERTAIN_RATE:
-        return fit
-    nulls = run([(curve.best, k, g) for k, g in enumerate(rng.spawn(N_CHAINS))], anomalies=False)
-    null = np.concatenate([chain.held_out_density for chain in nulls])
-    gain = float(densities[curve.best].sum() - null.sum())
-    # Pseudo-Bayes average with the model in which every pair is healthy, even odds before the data.
-    anomalies_exist = float(expit(gain))
-    return replace(
-        fit, healthy_probability=1.0 - anomalies_exist * (1.0 - fit.healthy_probability), null_gain=gain
-    )
+    return _combine(data, by_rank, weights, masks, curve, doubtful)
+
+
+def anomalies_exist(rate_draws: Float) -> float:
+    """P(p_A > 0 | sales), even odds before: the Savage-Dickey ratio (Dickey 1971).
+
+    The model in which every pair is healthy is the limit p_A = 0 of the sampled one, so its Bayes factor
+    is the posterior density of p_A at 0 over the prior's, here of p_A < NEGLIGIBLE_RATE. It costs no
+    chains of its own, and unlike a score of held-out entries it uses all of them.
+    """
+    prior = math.expm1(-RATE_PENALTY * NEGLIGIBLE_RATE) / math.expm1(-RATE_PENALTY * RATE_CAP)
+    below = np.count_nonzero(rate_draws < NEGLIGIBLE_RATE) + 0.5 * prior
+    return float(1.0 / (1.0 + below / (rate_draws.size + 0.5) / prior))
 
 
 def blend(first: EnsembleFit, second: EnsembleFit, weight: float) -> EnsembleFit:
@@ -145,6 +136,7 @@ def blend(first: EnsembleFit, second: EnsembleFit, weight: float) -> EnsembleFit
         alpha_draws=pooled("alpha_draws"),
         rate_draws=pooled("rate_draws"),
         size_draws=pooled("size_draws"),
+        shape_draws=pooled("shape_draws"),
         factors=LowRankFactors(
             np.hstack([(1.0 - weight) * first.factors.left, weight * second.factors.left]),
             np.hstack([first.factors.right, second.factors.right]),
@@ -246,10 +238,14 @@ def _combine(
         alpha_draws=pooled("alpha_draws"),
         rate_draws=pooled("rate_draws"),
         size_draws=pooled("size_draws"),
+        shape_draws=pooled("shape_draws"),
         factors=_mean_factors(flat),
         r_hat=max(split_r_hat(logit), split_r_hat(logit_alpha)),
         acceptance=float(np.mean([chain.acceptance for _, chain in flat])),
         caution=caution,
+        predictive={
+            rank: float(np.mean([chain.predictive for chain in chains])) for rank, chains in by_rank.items()
+        },
     )
 
 

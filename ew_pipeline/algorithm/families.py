@@ -6,7 +6,7 @@ anomaly model goes through ``MixedPoisson``, which needs only its ``log_pmf``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -54,10 +54,16 @@ class GammaExposure:
 
     name: str
     s: float
+    shape_free: bool = False  # the sampler learns s, from this one on
 
     @property
     def alpha_free(self) -> bool:
         return self.s > 0.0
+
+    @property
+    def any_shape(self) -> GammaExposure:
+        """The same family with s to be learnt."""
+        return replace(self, s=self.s or 1.0, shape_free=True)
 
     @property
     def alpha_bounds(self) -> tuple[float, float]:

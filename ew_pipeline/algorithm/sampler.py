@@ -58,7 +58,12 @@ class SamplerBudget:
 @dataclass(frozen=True, eq=False)
 class Chain:
     """The draws of one chain: averages per entry (``cautious``: over the draws with few anomalies),
-    theta in full, and thinned factors."""
+    theta in full, and thinned factors.
+
+    ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
+    half the entries' summed variances of it, which is the widely applicable information criterion
+    (Watanabe 2010) where the log densities vary like normals. Comparable between chains of one rank.
+    """
 
     healthy_probability: Float
     cautious_healthy: Float
@@ -67,7 +72,9 @@ class Chain:
     size_draws: Float
     alpha_draws: Float
     rate_draws: Float
+    shape_draws: Float
     log_density_draws: Float
+    predictive: float
     kept_left: Float
     kept_right: Float
     acceptance: float
@@ -83,21 +90,16 @@ def run_chain(
     budget: SamplerBudget,
     held_out: Observations | None = None,
     *,
-    anomalies: bool = True,
     overdispersed: bool = True,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
-    Without ``anomalies`` p_A stays at (practically) zero: the null model. Unless ``overdispersed``, s0
-    stays at its largest value, which is Poisson noise for our counts.
+    Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts.
     """
-    state = SamplerState(data, table, family, start, anomalies=anomalies)
-    scales = THETA_SCALES * np.array([1.0, float(family.alpha_free), 1.0])
-    if not anomalies:
-        scales *= (1.0, 0.0, 0.0)
-        state.t[2] = -kernels.T_LIMIT + 1.0
+    state = SamplerState(data, table, family, start)
+    scales = THETA_SCALES * np.array([1.0, float(family.alpha_free), 1.0, float(state.shape_free)])
     if not overdispersed:
-        scales *= (0.0, 1.0, 1.0)
+        scales *= (0.0, 1.0, 1.0, 1.0)
         state.t[0] = kernels.T_LIMIT - 1.0
     state.refresh_theta()
     size = data.counts.size
@@ -107,11 +109,11 @@ def run_chain(
     chol = state.metric(current[0], current[1])
     steps = StepSize(0.15)
     theta_spread = ThetaSpread()
-    sums = [np.zeros(size) for _ in range(3)]
+    sums = [np.zeros(size) for _ in range(5)]  # f, mu, cautious f, log density and its square
     warm_rates: list[float] = []
     n_cautious = 0
     held = _HeldOut(held_out, table)
-    theta_draws = np.empty((budget.draws, 4))
+    theta_draws = np.empty((budget.draws, 5))
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
@@ -146,15 +148,19 @@ def run_chain(
             middle = float(np.quantile(warm_rates[budget.warm_up // 3 :], CAUTIOUS_SHARE))
         sums[0] += current[1]
         sums[1] += current[0]
+        sums[3] += current[2]
+        sums[4] += current[2] ** 2
         if state.rate <= middle:
             sums[2] += current[1]
             n_cautious += 1
         held.add(state)
-        theta_draws[draw] = state.s0, state.alpha, state.rate, likelihood
+        theta_draws[draw] = state.s0, state.alpha, state.rate, state.s, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
         acceptance += probability / budget.draws
     healthy = sums[0] / budget.draws
+    log_density = sums[3] / budget.draws
+    variance = np.maximum(sums[4] / budget.draws - log_density**2, 0.0)
     return Chain(
         healthy_probability=healthy,
         cautious_healthy=sums[2] / n_cautious if n_cautious else healthy,
@@ -163,7 +169,9 @@ def run_chain(
         size_draws=theta_draws[:, 0],
         alpha_draws=theta_draws[:, 1],
         rate_draws=theta_draws[:, 2],
-        log_density_draws=theta_draws[:, 3],
+        shape_draws=theta_draws[:, 3],
+        log_density_draws=theta_draws[:, 4],
+        predictive=float(log_density.sum() - 0.5 * variance.sum()),
         kept_left=kept_left,
         kept_right=kept_right,
         acceptance=acceptance,
@@ -183,10 +191,10 @@ def _trajectory(
 ) -> tuple[float, float]:
     """One leapfrog trajectory; returns the new log-likelihood and the acceptance probability."""
     momenta = [rng.standard_normal(state.logs[0].shape), rng.standard_normal(state.logs[1].shape)]
-    theta_momentum = rng.standard_normal(3)
+    theta_momentum = rng.standard_normal(state.t.size)
     step *= 0.8 + 0.4 * rng.random()
     n_steps = max(1, round(leapfrog * (0.7 + 0.6 * rng.random())))
-    slope = np.empty(3)
+    slope = np.empty(state.t.size)
     totals = [np.empty(len(logs)) for logs in state.logs]
 
     def kinetic() -> float:
@@ -195,7 +203,7 @@ def _trajectory(
     before = likelihood + state.log_prior(slope) - kinetic()
     span = kernels.LOG_SIZE_HIGH - kernels.LOG_SIZE_LOW
     for k in range(n_steps + 1):
-        d_size, d_alpha, d_rate = state.gradients()
+        d_size, d_alpha, d_rate, d_shape = state.gradients()
         half = step if 0 < k < n_steps else 0.5 * step
         a, b = state.prior_shape, state.prior_rate
         kernels.kick(momenta[0], state.factors[0], state.pull[0], chol[0], a, b, half, totals[0])
@@ -204,11 +212,14 @@ def _trajectory(
         through_alpha, through_rate = state.efficiency_slopes(totals)
         d_alpha += through_alpha
         d_rate += through_rate
-        kernels.theta_prior(state.t, slope)
+        kernels.theta_prior(state.t, state.shape_free, slope)
         g = 1.0 / (1.0 + math.exp(-state.t[0]))
         slope[0] += d_size * state.s0 * span * g * (1.0 - g)
         slope[1] += d_alpha * state.alpha * (1.0 - state.alpha)
         slope[2] += d_rate * state.rate * (1.0 - state.rate / kernels.RATE_CAP)
+        if state.shape_free:
+            h = 1.0 / (1.0 + math.exp(-state.t[3]))
+            slope[3] += d_shape * state.s * kernels.LOG_SHAPE_HIGH * h * (1.0 - h)
         theta_momentum += half * scales * slope
         if k == n_steps:
             break

@@ -51,12 +51,11 @@ class SamplerState:
         table: CountTable,
         family: SampledFamily,
         start: VariationalFit,
-        *,
-        anomalies: bool = True,
     ):
         self.data, self.table = data, table
         self.code = _code(family)
         self.s = family.s if isinstance(family, GammaExposure) and self.code == GAMMA else 1.0
+        self.shape_free = isinstance(family, GammaExposure) and family.shape_free
         scale = float(start.right.mean())
         self.logs = [
             _settled(np.log(np.maximum(start.left * scale, 1e-8))),
@@ -71,17 +70,18 @@ class SamplerState:
         self._refresh_factors()
         self.prior_shape = float(_settled(np.clip(np.mean(start.prior_shapes), 0.3, 12.0)))
         self.prior_rate = self.prior_shape / float(self.factors[0].mean())
-        self.t = _settled(_start_theta(start))
+        self.t = _settled(_start_theta(start, self.s))
         if not family.alpha_free:
             self.t[1] = 0.0  # alpha = 1/2, which is that of the uniform onset; the zero family has none
         size = table.kinds.size
         self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
         self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
+        self.shape_slope = np.zeros(size, np.float32)
         self.gradient = gradient_kernel(width)
         self.curves = uniform_table(table.kinds) if self.code == UNIFORM else np.zeros((1, 2, 2), np.float32)
         self.counts32 = data.counts.astype(np.float32)
         self.level32 = data.level.astype(np.float32)
-        self.axes = start.axes if anomalies else None
+        self.axes = start.axes
         self.at = [np.zeros(n, np.int64), np.zeros(m, np.int64)]
         if self.axes is not None:
             self.at = [np.argmax(share, axis=1) for share in self.axes.shares]
@@ -101,6 +101,8 @@ class SamplerState:
 
     def refresh_theta(self) -> None:
         self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
+        if self.shape_free:
+            self.s = kernels.shape_of(self.t)
         kernels.tables(
             self.table.kinds,
             self.s0,
@@ -112,6 +114,7 @@ class SamplerState:
             self.anomalous_table,
             self.log_odds,
             self.slope,
+            self.shape_slope,
         )
 
     def efficiencies(self) -> list[Float]:
@@ -220,14 +223,14 @@ class SamplerState:
     def log_prior(self, slope: Float) -> float:
         a, b = self.prior_shape, self.prior_rate
         return (
-            kernels.theta_prior(self.t, slope)
+            kernels.theta_prior(self.t, self.shape_free, slope)
             + a * float(self.logs[0].sum() + self.logs[1].sum())
             - b * float(self.factors[0].sum())
             - a * float(self.factors[1].sum())
         )
 
-    def gradients(self) -> tuple[float, float, float]:
-        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A."""
+    def gradients(self) -> tuple[float, float, float, float]:
+        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A and s."""
         sales = self.data.sales
         return self.gradient(
             sales.indptr,
@@ -242,6 +245,7 @@ class SamplerState:
             self.spared32[1],
             self.log_odds,
             self.slope,
+            self.shape_slope,
             self.curves,
             CURVE_START,
             self.s0,
@@ -296,7 +300,7 @@ def _settled(values: Float) -> Float:
 def _code(family: SampledFamily) -> int:
     if not isinstance(family, GammaExposure):
         return UNIFORM
-    return GAMMA if 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
+    return GAMMA if family.shape_free or 0.0 < family.s < 1e9 else (ZERO if family.s == 0.0 else THINNING)
 
 
 def uniform_table(kinds: Float) -> Float32:
@@ -307,13 +311,18 @@ def uniform_table(kinds: Float) -> Float32:
     return out
 
 
-def _start_theta(start: VariationalFit) -> Float:
+def _start_theta(start: VariationalFit, shape: float) -> Float:
     """Coordinates of the variational estimate, kept off the bounds so that the chain can leave."""
     theta = start.parameters
     low, high = kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH
     size = min(max(1.0 / max(theta.inverse_size, 1e-4), 0.6), 200.0)
     shares = np.array(
-        [(math.log(size) - low) / (high - low), theta.alpha, theta.anomaly_rate / kernels.RATE_CAP]
+        [
+            (math.log(size) - low) / (high - low),
+            theta.alpha,
+            theta.anomaly_rate / kernels.RATE_CAP,
+            math.log(shape) / kernels.LOG_SHAPE_HIGH,
+        ]
     )
-    shares = np.clip(shares, 0.02, 0.98)
+    shares = np.clip(shares, (0.02, 0.02, 0.02, 0.1), (0.98, 0.98, 0.98, 0.8))
     return np.asarray(np.log(shares / (1.0 - shares)))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from ew_pipeline.algorithm.axis_rates import AxisRates
 from ew_pipeline.algorithm.cavity_theta import Parameters
@@ -31,16 +30,11 @@ from ew_pipeline.algorithm.variational import (
 CANDIDATE_RANKS = (1, 2, 3, 4, 5, 7, 10, 14, 20)
 OVERDISPERSED_RANKS = (1, 2, 3, 5, 10, 20)  # noise hides fine differences in rank
 ACCEPT_NATS = 5.0  # a rival noise or family must win by this much; always taking it costs regret
-NEGLIGIBLE_DISPERSION = 0.015  # 1 / s0: variance M + M^2 / 67 differs from Poisson only on fast movers
+NEGLIGIBLE_DISPERSION = 0.025  # 1 / s0: variance M + M^2 / 67 differs from Poisson only on fast movers
 CLEAR_ALPHA = 0.55
 CLEAR_NATS = 50.0
 SMALL_ALPHA = 0.1
 ONSET = "uniform_onset"
-ONSET_HANDICAP = 8.0  # nats that the uniform onset starts behind: the score favours many anomalies
-MOST_ONSET = 0.6
-FAMILY_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of a difference between two fits' scores
-SMALLEST_FAMILY_WEIGHT = 0.1
-FAMILY_RANKS, FAMILY_GAP = 2, 30.0  # compare families at the best rank and a close second
 PATH_SWEEPS = 150
 PATH_TOLERANCE = 2e-4
 STOP_AFTER = 2  # non-improving ranks
@@ -63,16 +57,11 @@ class RankPath:
     def only_best(self) -> RankPath:
         return RankPath({self.best.rank: self.best}, self.negative_binomial)
 
-    def leaders(self, most: int, gap: float) -> list[VariationalFit]:
-        """At most ``most`` fits, the best first, with scores within ``gap`` nats of it."""
-        ranked = sorted(self.fits.values(), key=lambda fit: -fit.score)[:most]
-        return [fit for fit in ranked if fit.score >= ranked[0].score - gap]
-
     def under(self, data: Observations, family: ExposureFamily) -> RankPath:
-        """The best few fits refitted for another family."""
+        """All fits refitted for another family."""
         fits = {
-            fit.rank: rival_fit(data, family, fit, negative_binomial=self.negative_binomial)
-            for fit in self.leaders(FAMILY_RANKS, FAMILY_GAP)
+            rank: rival_fit(data, family, fit, negative_binomial=self.negative_binomial)
+            for rank, fit in self.fits.items()
         }
         return RankPath(fits, self.negative_binomial)
 
@@ -192,12 +181,10 @@ def rival_fit(
 
 @dataclass(frozen=True)
 class FamilyChoice:
-    """The family chosen, the leave-one-out scores by name, and a runner-up to be averaged with it."""
+    """The family chosen, and the leave-one-out scores by name."""
 
     family: ExposureFamily
     scores: dict[str, float]
-    runner_up: ExposureFamily | None = None
-    runner_up_weight: float = 0.0
 
 
 def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path: RankPath) -> FamilyChoice:
@@ -206,25 +193,19 @@ def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path
     A rival must also say that anomalous pairs lose much of their sales (alpha <= CLEAR_ALPHA), and beat the
     model without anomalies by CLEAR_NATS: pairs that keep most of their sales cannot be told from chance,
     and there a family soaks up misfit of M.
-    The exponential and the uniform onset often explain the same data, with anomaly rates far apart, and
-    the score favours the one with more anomalies where M has too many factors. So the uniform onset is
-    never taken alone: it is averaged with the first family, by its gain at whichever leading rank
-    speaks least for it.
+    The uniform onset is scored and never taken: it and the exponential one often explain the same data with
+    anomaly rates far apart, and this score favours the one with more anomalies where M has too many
+    factors. The thorough tier samples both.
     """
-    starts = path.leaders(FAMILY_RANKS, FAMILY_GAP)
+    start, first = path.best, families[0]
 
-    def fits(family: ExposureFamily, most: int) -> list[VariationalFit]:
-        return [
-            rival_fit(data, family, fit, negative_binomial=path.negative_binomial) for fit in starts[:most]
-        ]
+    def fitted(family: ExposureFamily, anomalies: bool = True) -> VariationalFit:
+        return rival_fit(data, family, start, negative_binomial=path.negative_binomial, anomalies=anomalies)
 
-    first = families[0]
-    bases = fits(first, FAMILY_RANKS)
-    base = max(bases, key=lambda fit: fit.score)
-    null = rival_fit(data, first, starts[0], negative_binomial=path.negative_binomial, anomalies=False).score
+    base = fitted(first)
+    null = fitted(first, anomalies=False).score
     chosen, best = first, base.score + ACCEPT_NATS
     scores = {first.name: base.score}
-    onset_gain = -np.inf
     for family in families[1:]:
         onset = family.name == ONSET
         # no sales at all is the limit of small alpha, and far from the uniform onset
@@ -232,22 +213,12 @@ def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path
             continue
         if onset and path.negative_binomial:  # noise hides the difference
             continue
-        rivals = fits(family, FAMILY_RANKS if onset else 1)
-        rival = max(rivals, key=lambda fit: fit.score)
+        rival = fitted(family)
         scores[family.name] = rival.score
-        if onset:
-            onset_gain = min(a.score - b.score for a, b in zip(rivals, bases, strict=True))
         clear = not family.alpha_free or rival.parameters.alpha <= CLEAR_ALPHA
-        if clear and rival.score > max(best, null + CLEAR_NATS):
+        if not onset and clear and rival.score > max(best, null + CLEAR_NATS):
             chosen, best = family, rival.score
-    if chosen.name not in (first.name, ONSET):
-        return FamilyChoice(chosen, scores)
-    weight = 0.0
-    if scores.get(ONSET, -np.inf) > null + CLEAR_NATS:
-        weight = MOST_ONSET * float(expit((onset_gain - ONSET_HANDICAP) / FAMILY_TEMPERATURE))
-    if weight < SMALLEST_FAMILY_WEIGHT:
-        return FamilyChoice(first, scores)
-    return FamilyChoice(first, scores, next(f for f in families if f.name == ONSET), weight)
+    return FamilyChoice(chosen, scores)
 
 
 def held_out_masks(n_observed: int, n_masks: int, rng: np.random.Generator) -> list[Bool]:

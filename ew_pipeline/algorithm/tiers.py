@@ -15,17 +15,13 @@ from scipy.special import expit
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
 from ew_pipeline.algorithm.axis_rates import AxisRates, find_axes
 from ew_pipeline.algorithm.cavity_theta import information_theta
-from ew_pipeline.algorithm.ensemble import EnsembleFit, blend, sample_ensemble
 from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.families import ExposureFamily, SampledFamily, exposure_family
+from ew_pipeline.algorithm.families import ExposureFamily, exposure_family
 from ew_pipeline.algorithm.folds import RankCurve
-from ew_pipeline.algorithm.intervals import theta_from_draws
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
-from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import (
-    NEGLIGIBLE_DISPERSION,
     ONSET,
     RankPath,
     choose_family,
@@ -45,21 +41,9 @@ from ew_pipeline.algorithm.variational import (
 
 RESTARTS = 2
 RESTART_GAP = 60.0  # nats below the best at which a restart is a different, worse explanation
-R_HAT_LIMIT = 1.2
 # Nats over the model without anomalies: the score's own error makes a few of them on healthy data.
 NULL_HANDICAP, NULL_TEMPERATURE = 5.0, 5.0
-ALPHA_WIDENING, RATE_WIDENING = 1.25, 1.3
-ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 FAMILIES = ("exponential", "thinning", "zero", ONSET)
-
-
-@dataclass(frozen=True, eq=False)
-class Second:
-    """Another family that explains the data about as well, and the weight of its f."""
-
-    family: ExposureFamily
-    path: RankPath
-    weight: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +55,6 @@ class Exploration:
     path: RankPath
     family_scores: dict[str, float]
     null_gain: float
-    second: Second | None = None
 
     @property
     def difficult(self) -> bool:
@@ -88,21 +71,19 @@ def explore(plan: Plan) -> Exploration:
     axes = _find_axes(data, family, path)
     if axes is not None:
         path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise, rivals[1:], axes)
-    scores, second, same = {family.name: path.best.score}, None, False
+    scores, same = {family.name: path.best.score}, False
     if rivals:
         choice = choose_family(data, rivals, path)
-        scores, first, same = choice.scores, path, choice.family.name == family.name
+        scores, same = choice.scores, choice.family.name == family.name
         if not same:
             family = choice.family
             noise = "negative_binomial" if path.negative_binomial else "poisson"
             path = choose_noise(data, family, plan.ranks, plan.rng, noise, axes=axes)
-        if choice.runner_up is not None:
-            second = Second(choice.runner_up, first.under(data, choice.runner_up), choice.runner_up_weight)
     nb = path.negative_binomial
     null = rival_fit(data, family, path.best, negative_binomial=nb, anomalies=False).score
     # refitted as well, so that the null model has no more sweeps behind it
     refit = scores[family.name] if same else rival_fit(data, family, path.best, negative_binomial=nb).score
-    return Exploration(data, family, path, scores, max(refit, path.best.score) - null, second)
+    return Exploration(data, family, path, scores, max(refit, path.best.score) - null)
 
 
 def _find_axes(data: Observations, family: ExposureFamily, path: RankPath) -> AxisRates | None:
@@ -110,105 +91,15 @@ def _find_axes(data: Observations, family: ExposureFamily, path: RankPath) -> Ax
     return find_axes(data, family, best.cavity_means, best.cavity_cv2, best.parameters)
 
 
-def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> DetectorFit:
-    """The sampler, averaged over ranks; run longer once if its chains disagree."""
-    second = found.second
-    if second is None:
-        ensemble, runs = _sampled(plan, found, found.family, found.path, budget)
-    else:  # two families at one rank each cost what two ranks of one family do
-        ensemble, runs = _sampled(plan, found, found.family, found.path.only_best, budget)
-        other, more = _sampled(plan, found, second.family, second.path.only_best, budget)
-        ensemble, runs = blend(ensemble, other, second.weight), runs + more
-    alpha_free = found.family.alpha_free or second is not None
-    alphas = ensemble.alpha_draws
-    theta = theta_from_draws(
-        _widened(alphas, *ALPHA_RANGE, ALPHA_WIDENING) if alpha_free else alphas,
-        _widened(ensemble.rate_draws, *RATE_RANGE, RATE_WIDENING),
-        ALPHA_RANGE if alpha_free else found.family.alpha_bounds,
-    )
-    size = float(np.exp(np.median(np.log(ensemble.size_draws))))
-    # Overdispersed if the path said so, or if the sampler is sure of it, which never saw the choice.
-    certain = float(np.quantile(ensemble.size_draws, 0.95)) < 1.0 / NEGLIGIBLE_DISPERSION
-    noise = "negative_binomial" if found.path.negative_binomial or certain else "poisson"
-    return _result(
-        plan,
-        found,
-        healthy=_believed(found, ensemble.healthy_probability),
-        means=ensemble.means,
-        theta=theta,
-        rank=_ensemble_rank(found, ensemble),
-        noise=noise,
-        size=size if noise == "negative_binomial" else math.inf,
-        converged=ensemble.r_hat <= R_HAT_LIMIT,
-        factors=ensemble.factors,
-        held_out=ensemble.held_out_curve,
-        weights=ensemble.weights,
-        diagnostics={
-            "r_hat": ensemble.r_hat,
-            "acceptance": ensemble.acceptance,
-            "sampler_runs": float(runs),
-            "posterior_size": size,
-            "caution": ensemble.caution,
-            **({} if second is None else {f"weight_of_{second.family.name}": second.weight}),
-            **({} if ensemble.null_gain is None else {"held_out_null_gain": ensemble.null_gain}),
-        },
-    )
-
-
-def _sampled(
-    plan: Plan, found: Exploration, family: ExposureFamily, path: RankPath, budget: SamplerBudget
-) -> tuple[EnsembleFit, int]:
-    """The chains of one family, and how often they were run."""
-    if not isinstance(family, SampledFamily):
-        raise TypeError("the sampler needs a compiled family")
-    runs = 0
-    while True:
-        ensemble = sample_ensemble(
-            found.data,
-            family,
-            path,
-            plan.rng,
-            budget,
-            blind=found.difficult and plan.rank is None,
-            doubtful=is_sparse(found.data),
-            test_null=not is_sparse(found.data),
-            overdispersed=plan.noise != "poisson",
-            n_threads=plan.n_threads,
-        )
-        runs += 1
-        if ensemble.r_hat <= R_HAT_LIMIT or runs == 2:
-            return ensemble, runs
-        budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
-
-
 def _believed(found: Exploration, healthy: Float) -> Float:
     """f averaged with the model in which every pair is healthy, by the leave-one-out gain over it.
 
-    Where that score cannot be trusted (sparse or overdispersed data) the ensemble has tested for itself.
+    Where that score cannot be trusted (sparse or overdispersed data) it is not asked.
     """
     if found.difficult:
         return healthy
     anomalies_exist = float(expit((found.null_gain - NULL_HANDICAP) / NULL_TEMPERATURE))
     return np.asarray(1.0 - anomalies_exist * (1.0 - healthy))
-
-
-def _widened(draws: Float, low: float, high: float, factor: float) -> Float:
-    """Draws spread out about their median on the logit scale, for what the chains do not explore.
-
-    Few ranks and short chains make the plain quantiles cover the truth in about 75% of the paper's
-    instances instead of 90%; the factors bring that back (``ew reproduce table1``).
-    """
-    share = np.clip((draws - low) / (high - low), 1e-6, 1.0 - 1e-6)
-    logits = np.log(share / (1.0 - share))
-    centre = np.median(logits)
-    return np.asarray(low + (high - low) * expit(centre + factor * (logits - centre)))
-
-
-def _ensemble_rank(found: Exploration, ensemble: EnsembleFit) -> int:
-    """The rank cross-validation names: by held-out entries where they were kept, else by the curve."""
-    if ensemble.held_out_curve is not None:
-        return ensemble.held_out_curve.best
-    return found.path.best.rank
 
 
 def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
@@ -247,7 +138,7 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
     ]
     best = max(fits, key=lambda fit: fit.score)
     kept = [fit for fit in fits if fit.score >= best.score - RESTART_GAP]
-    return _result(
+    return finish(
         plan,
         found,
         healthy=_believed(found, np.mean([fit.healthy_probability for fit in kept], axis=0)),
@@ -298,7 +189,7 @@ def _cross_check(found: Exploration, rng: np.random.Generator) -> RankCurve:
     )
 
 
-def _result(
+def finish(
     plan: Plan,
     found: Exploration,
     *,
@@ -313,9 +204,12 @@ def _result(
     held_out: RankCurve | None,
     weights: dict[int, float],
     diagnostics: dict[str, float],
+    family_name: str | None = None,
     cavity: VariationalFit | None = None,
 ) -> DetectorFit:
+    """The result of either tier; ``family_name``: what to call the family, if not as explored."""
     cavity = cavity or found.path.fits[rank]
+    family_name = family_name or found.family.name
     if held_out is None and plan.cross_check:
         held_out = _cross_check(found, plan.rng)
     return DetectorFit(
@@ -328,13 +222,13 @@ def _result(
         theta_=theta,
         rank_=rank,
         noise_=noise,
-        anomaly_=found.family.name,
+        anomaly_=family_name,
         dispersion_size_=size,
         mode_=plan.mode,
         mode_reason_=plan.mode_reason,
         converged_=converged,
         factors_=factors,
-        anomaly_model=anomaly_model(found.family.name if plan.anomaly == "auto" else plan.anomaly),
+        anomaly_model=anomaly_model(family_name if plan.anomaly == "auto" else plan.anomaly),
         null_gain_=found.null_gain,
         rank_curve_=found.path.curve,
         held_out_curve_=held_out,

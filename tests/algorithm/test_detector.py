@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 
 from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm import detector as detector_module
-from ew_pipeline.algorithm import tiers
+from ew_pipeline.algorithm import selection, tiers
 from ew_pipeline.algorithm.detector import _clear
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
@@ -379,14 +379,28 @@ def test_a_fit_is_clear_when_theta_is_known_and_anomalies_are_deep(thinned):
     assert not _clear(replace(fit, theta_=replace(fit.theta_, alpha=0.8)))
 
 
-def test_two_families_that_explain_the_data_alike_are_both_in_the_fit():
-    onset = drawn(n=60, m=60, rank=1, mean=30.0, observed_share=1.0, family="uniform_onset")
-    found = tiers.explore(detector()._plan(onset.sales, None))
-    assert found.second.family.name == "uniform_onset"
-    fit = detector().fit(onset.sales)
-    assert fit.anomaly_ == "exponential"
-    assert fit.diagnostics_["weight_of_uniform_onset"] == pytest.approx(found.second.weight)
-    assert fit.theta_.alpha_interval[0] < fit.theta_.alpha_interval[1]
+@pytest.mark.parametrize("family", ["exponential", "thinning", "uniform_onset", "zero"])
+def test_the_thorough_tier_finds_the_family_with_theta(family):
+    found = drawn(n=60, m=60, rank=1, mean=30.0, observed_share=1.0, alpha=0.4, family=family)
+    fit = detector().fit(found.sales)
+    assert fit.mode_ == "thorough"
+    assert fit.anomaly_ == family
+    assert fit.anomaly_model.name == family
+    assert fit.theta_.anomaly_rate == pytest.approx(0.1, abs=0.03)
+    assert fit.diagnostics_["anomalies_exist"] > 0.99
+    weight = fit.diagnostics_["weight_of_uniform_onset"]
+    assert weight > 0.5 if family == "uniform_onset" else weight < 0.5
+
+
+def test_overdispersion_that_only_the_chains_see_is_explored_again(monkeypatch):
+    """A Poisson path on overdispersed data is done again with negative binomial noise."""
+    noisy = drawn(noise="negative_binomial", dispersion_size=2.0)
+    monkeypatch.setattr(selection, "NEGLIGIBLE_DISPERSION", 100.0)  # the exploration sees Poisson noise
+    assert not tiers.explore(detector()._plan(noisy.sales, None)).path.negative_binomial
+    fit = detector().fit(noisy.sales)
+    assert fit.noise_ == "negative_binomial"
+    assert fit.diagnostics_["sampler_runs"] >= 2.0
+    assert fit.held_out_curve_ is not None  # stacked on held-out entries, as overdispersed data are
 
 
 def test_f_is_believed_as_far_as_anomalies_beat_the_null_model():
@@ -396,7 +410,7 @@ def test_f_is_believed_as_far_as_anomalies_beat_the_null_model():
     np.testing.assert_allclose(tiers._believed(at_even, f), [0.5, 0.75, 1.0])
     np.testing.assert_allclose(tiers._believed(replace(found, null_gain=500.0), f), f)
     noisy = replace(at_even, path=replace(found.path, negative_binomial=True))
-    np.testing.assert_array_equal(tiers._believed(noisy, f), f)  # the ensemble tests for itself
+    np.testing.assert_array_equal(tiers._believed(noisy, f), f)
 
 
 @pytest.mark.parametrize("mode", ["thorough", "variational"])

@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
     CAUTION_RANGE,
-    CERTAIN_RATE,
+    NEGLIGIBLE_RATE,
     _caution,
+    anomalies_exist,
     blend,
     sample_ensemble,
     split_r_hat,
@@ -103,9 +105,7 @@ def test_caution_is_none_where_the_rate_is_known_and_full_where_it_is_not():
     assert _caution(half) == pytest.approx(0.5)
 
 
-def ensemble(
-    blind, ranks=(1, 2, 3), family="exponential", doubtful=False, test_null=False, n_threads=1, **drawn
-):
+def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, **drawn):
     drawn = {"n": 20, "m": 20, "rank": 2, "mean": 10.0, "observed_share": 0.8, "anomaly_rate": 0.1, **drawn}
     instance = draw_instance(EnsembleSettings(**drawn), np.random.default_rng(0))
     data = Observations.of(instance.sales)
@@ -113,7 +113,7 @@ def ensemble(
     rng = np.random.default_rng(0)
     path = rank_path(data, law, ranks, rng, negative_binomial=False)
     return data, sample_ensemble(
-        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, test_null=test_null, n_threads=n_threads
+        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, n_threads=n_threads
     )
 
 
@@ -131,32 +131,22 @@ def test_the_ensemble_covers_every_entry(blind):
     assert fit.r_hat >= 0.9
 
 
-def test_the_null_model_settles_how_far_f_is_believed():
-    """Clear anomalies leave f as it is; without any, every pair becomes healthier."""
-    _, plain = ensemble(True, alpha=0.05, mean=20.0)
-    _, tested = ensemble(True, alpha=0.05, mean=20.0, test_null=True)
-    assert plain.null_gain is None
-    assert tested.null_gain > 3.0
-    np.testing.assert_allclose(tested.healthy_probability, plain.healthy_probability, atol=0.05)
-    _, plain = ensemble(True, anomaly_rate=0.0, alpha=0.05)
-    _, tested = ensemble(True, anomaly_rate=0.0, alpha=0.05, test_null=True)
-    assert tested.null_gain < 3.0
-    assert (tested.healthy_probability >= plain.healthy_probability - 1e-12).all()
+def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
+    """Savage-Dickey: even odds where the posterior is the prior, none where p_A = 0 holds all draws."""
+    rng = np.random.default_rng(0)
+    prior = -np.log1p(rng.random(200_000) * np.expm1(-RATE_PENALTY * RATE_CAP)) / RATE_PENALTY
+    assert anomalies_exist(prior) == pytest.approx(0.5, abs=0.02)
+    assert anomalies_exist(np.full(400, 0.1)) > 0.995
+    at_zero = anomalies_exist(np.full(400, 1e-4))
+    share = np.mean(prior < NEGLIGIBLE_RATE)
+    assert at_zero == pytest.approx(share / (1.0 + share), rel=0.1)
 
 
-def test_the_null_model_is_not_asked_where_anomalies_are_certain():
-    """Three in ten pairs sell nothing: p_A is surely above CERTAIN_RATE."""
-    _, fit = ensemble(True, family="zero", alpha=0.0, anomaly_rate=0.3, mean=20.0, test_null=True)
-    assert np.quantile(fit.rate_draws, 0.05) > CERTAIN_RATE
-    assert fit.null_gain is None
-
-
-def test_the_held_out_gain_over_the_null_model_is_the_odds_that_anomalies_exist():
-    _, plain = ensemble(True, anomaly_rate=0.0, alpha=0.05)
-    _, tested = ensemble(True, anomaly_rate=0.0, alpha=0.05, test_null=True)
-    odds = np.exp(tested.null_gain)
-    suspicion = odds / (1.0 + odds) * (1.0 - plain.healthy_probability)
-    np.testing.assert_allclose(1.0 - tested.healthy_probability, suspicion, atol=1e-12)
+def test_sampled_data_without_anomalies_speak_for_none_and_clear_ones_for_them():
+    _, clear = ensemble(False, ranks=(2,), alpha=0.05, mean=20.0)
+    _, healthy = ensemble(False, ranks=(2,), anomaly_rate=0.0, mean=20.0, n=40, m=40)
+    assert anomalies_exist(clear.rate_draws) > 0.99
+    assert anomalies_exist(healthy.rate_draws) < 0.3
 
 
 def test_a_blend_is_the_weighted_average_of_two_families():
@@ -197,4 +187,4 @@ def test_draws_are_pooled_by_weight():
     # each chain gives round(4 w length) draws: all weights together about 4 x 2 chains x 30 draws
     assert fit.rate_draws.size == pytest.approx(240, abs=6)
     assert 0.0 < heaviest < 1.0
-    assert fit.rate_draws.size == fit.alpha_draws.size == fit.size_draws.size
+    assert fit.rate_draws.size == fit.alpha_draws.size == fit.size_draws.size == fit.shape_draws.size

@@ -260,7 +260,7 @@ class SmallPosterior:
 
     def __init__(self, family, rank, axes=False):
         rng = np.random.default_rng(11)
-        self.code, self.s = FAMILIES[family]
+        self.code, s = FAMILIES[family]
         counts = rng.poisson(3.0, (6, 5))
         counts[0, 0] = counts[2, 3] = 0
         observed = np.ones((6, 5), dtype=bool)
@@ -271,7 +271,7 @@ class SmallPosterior:
         self.kind = kind.astype(np.int32)
         self.left = rng.gamma(4.0, 0.4, (6, rank))
         self.right = rng.gamma(4.0, 0.4, (5, rank)) / rank
-        self.theta = np.array([4.0, 0.0 if self.code == ZERO else 0.35, 0.2])
+        self.theta = np.array([4.0, 0.0 if self.code == ZERO else 0.35, 0.2, s])  # s0, alpha, p_A, s
         self.log_factorial = gammaln(self.sales.counts + 1.0)
         self.axes = axes
         self.spared = [np.ones(6), np.ones(5)]
@@ -280,8 +280,8 @@ class SmallPosterior:
 
     def tables(self, theta):
         exact = np.empty(self.kinds.size), np.empty(self.kinds.size)
-        single = np.empty(self.kinds.size, np.float32), np.empty(self.kinds.size, np.float32)
-        sampling.tables(self.kinds, *theta, self.s, self.code, *exact, *single)
+        single = [np.zeros(self.kinds.size, np.float32) for _ in range(3)]
+        sampling.tables(self.kinds, *theta, self.code, *exact, *single)
         return exact, single
 
     def log_density(self, left, right, theta):
@@ -299,14 +299,13 @@ class SmallPosterior:
             *self.spared,
             *exact,
             *theta,
-            self.s,
             self.code,
             *out,
         )
         return total, out
 
     def gradient(self):
-        _, (log_odds, slope) = self.tables(self.theta)
+        _, tables = self.tables(self.theta)
         rank = self.left.shape[1]
         width = padded(rank)
         wide = [np.zeros((len(side), width), np.float32) for side in (self.left, self.right)]
@@ -321,12 +320,10 @@ class SmallPosterior:
             *wide,
             self.axes,
             *(spared.astype(np.float32) for spared in self.spared),
-            log_odds,
-            slope,
+            *tables,
             uniform_table(self.kinds),
             CURVE_START,
             *self.theta,
-            self.s,
             self.code,
             int(np.diff(self.sales.indptr).max()),
             *pulls,
@@ -358,7 +355,8 @@ def test_gradient_kernel_matches_differences_of_the_exact_density(family, rank, 
     in_left, in_right, in_theta = case.differences()
     np.testing.assert_allclose(pulls[0][:, :rank], in_left, rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(pulls[1][:, :rank], in_right, rtol=2e-4, atol=2e-4)
-    free = [0, 2] if case.code == ZERO else [0, 1, 2]  # alpha is not a parameter of "zero"
+    # alpha is not a parameter of "zero", nor s of any but the Gamma exposure
+    free = {ZERO: [0, 2], GAMMA: [0, 1, 2, 3]}.get(case.code, [0, 1, 2])
     np.testing.assert_allclose(slopes[free], in_theta[free], rtol=2e-4, atol=2e-3)
 
 
@@ -376,14 +374,14 @@ def test_gradient_kernel_leaves_padding_at_zero():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exact_density_is_the_mixture_of_scipy(family, axes):
     case = SmallPosterior(family, 2, axes)
-    s0, alpha, common = case.theta
+    s0, alpha, common, s = case.theta
     rate = 1.0 - (1.0 - common) * np.outer(*case.spared)[case.sales.rows, case.sales.cols]
     total, (means, f, entries) = case.log_density(case.left, case.right, case.theta)
     x = case.sales.counts
     mu = case.level * (case.left @ case.right.T)[case.sales.rows, case.sales.cols]
     healthy = stats.nbinom.pmf(x, s0, s0 / (s0 + mu))
     anomalous = {
-        GAMMA: stats.nbinom.pmf(x, case.s, case.s / (case.s + alpha * mu)),
+        GAMMA: stats.nbinom.pmf(x, s, s / (s + alpha * mu)),
         THINNING: stats.poisson.pmf(x, alpha * mu),
         ZERO: (x == 0).astype(np.float64),
         UNIFORM: gammainc(x + 1.0, 2.0 * alpha * mu) / np.maximum(2.0 * alpha * mu, 1e-12),
@@ -395,31 +393,39 @@ def test_exact_density_is_the_mixture_of_scipy(family, axes):
     assert total == pytest.approx(np.log(density).sum())
 
 
-def test_theta_prior_slope_matches_differences():
-    t, h, slope, unused = np.array([0.4, -1.1, 0.8]), 1e-6, np.empty(3), np.empty(3)
-    sampling.theta_prior(t, slope)
-    for k in range(3):
-        step = h * np.eye(3)[k]
-        difference = sampling.theta_prior(t + step, unused) - sampling.theta_prior(t - step, unused)
+@pytest.mark.parametrize("shape_free", [False, True])
+def test_theta_prior_slope_matches_differences(shape_free):
+    t, h, slope, unused = np.array([0.4, -1.1, 0.8, -0.3]), 1e-6, np.empty(4), np.empty(4)
+    sampling.theta_prior(t, shape_free, slope)
+    for k in range(4):
+        step = h * np.eye(4)[k]
+        ends = [sampling.theta_prior(at, shape_free, unused) for at in (t + step, t - step)]
+        difference = ends[0] - ends[1]
         assert slope[k] == pytest.approx(difference / (2 * h), rel=1e-6, abs=1e-8)
 
 
-def test_theta_prior_is_the_documented_density_with_its_jacobian():
-    """log s0 uniform; p(alpha) ~ (1 - alpha)^0.5; p(p_A) ~ exp(-8 p_A) on (0, 0.4)."""
-    unused = np.empty(3)
+@pytest.mark.parametrize("shape_free", [False, True])
+def test_theta_prior_is_the_documented_density_with_its_jacobian(shape_free):
+    """log s0 uniform; p(alpha) ~ (1 - alpha)^c; p(p_A) ~ exp(-PENALTY p_A) on (0, 0.4); c = 0.5, or 0.5 + 2 h
+    with h = log s / log 200 ~ Beta(0.5, 0.5)."""
+
+    def parameters(t):
+        s0, alpha, rate = sampling.theta_of(t, GAMMA)
+        return np.array([math.log(s0), alpha, rate, math.log(sampling.shape_of(t)) / math.log(200.0)])
 
     def documented(t, h=1e-6):
-        _, alpha, rate = sampling.theta_of(t, GAMMA)
-        value = 0.5 * math.log(1.0 - alpha) - 8.0 * rate
-        for k in range(3):
-            step = h * np.eye(3)[k]
-            up, down = sampling.theta_of(t + step, GAMMA), sampling.theta_of(t - step, GAMMA)
-            ends = (math.log(up[0]), math.log(down[0])) if k == 0 else (up[k], down[k])
-            value += math.log((ends[0] - ends[1]) / (2.0 * h))
+        _, alpha, rate, share = parameters(t)
+        power = 0.5 + 2.0 * share if shape_free else 0.5
+        value = stats.beta.logpdf(alpha, 1.0, 1.0 + power) - sampling.RATE_PENALTY * rate
+        if shape_free:
+            value += stats.beta.logpdf(share, 0.5, 0.5)
+        for k in range(4 if shape_free else 3):
+            step = h * np.eye(4)[k]
+            value += math.log((parameters(t + step)[k] - parameters(t - step)[k]) / (2.0 * h))
         return value
 
-    a, b = np.array([0.4, -1.1, 0.8]), np.array([-1.0, 1.3, -2.0])
-    change = sampling.theta_prior(a, unused) - sampling.theta_prior(b, unused)
+    a, b = np.array([0.4, -1.1, 0.8, -1.5]), np.array([-1.0, 1.3, -2.0, 0.7])
+    change = np.subtract(*(sampling.theta_prior(t, shape_free, np.empty(4)) for t in (a, b)))
     assert change == pytest.approx(documented(a) - documented(b), rel=1e-6)
 
 

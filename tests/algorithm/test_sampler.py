@@ -103,16 +103,22 @@ def test_held_out_entries_are_scored_by_the_posterior_predictive_and_not_seen():
     assert blind.held_out_density.mean() > reference.mean() + 0.3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_trajectories_conserve_energy_as_the_step_shrinks(family):
+@pytest.mark.parametrize(
+    ("family", "any_shape"),
+    [*((family, False) for family in FAMILIES), ("exponential", True), ("thinning", True)],
+)
+def test_trajectories_conserve_energy_as_the_step_shrinks(family, any_shape):
     """A wrong gradient anywhere (factors, theta, the level, the shift by e(theta)) loses energy at every
     step size."""
     instance, _ = observations(n=12, m=10, anomaly_rate=0.2, alpha=0.3, family=family)
     level = np.random.default_rng(3).uniform(0.5, 2.0, instance.sales.n_observed)
     data = Observations.of(instance.sales, level)
-    state = SamplerState(data, CountTable.of(data), exposure_family(family), variational(data, family))
+    law = exposure_family(family)
+    if any_shape:
+        law = law.any_shape
+    state = SamplerState(data, CountTable.of(data), law, variational(data, family))
     out = [np.empty(data.counts.size) for _ in range(3)]
-    scales = THETA_SCALES * np.array([1.0, float(exposure_family(family).alpha_free), 1.0])
+    scales = THETA_SCALES * np.array([1.0, float(law.alpha_free), 1.0, float(state.shape_free)])
     rng = np.random.default_rng(2)
     accepted = []
     for _ in range(6):
@@ -140,20 +146,6 @@ def test_noise_that_is_forced_to_be_poisson_stays_so():
     )
     assert forced.size_draws.min() > 1900.0
     assert np.median(free.size_draws) < 10.0
-
-
-def test_without_anomalies_no_pair_is_anomalous():
-    _, data = observations(anomaly_rate=0.1, alpha=0.2)
-    null = run_chain(
-        data,
-        CountTable.of(data),
-        exposure_family("exponential"),
-        variational(data),
-        np.random.default_rng(0),
-        SHORT,
-        anomalies=False,
-    )
-    assert null.rate_draws.max() < 1e-4
 
 
 def test_a_trajectory_that_runs_off_is_refused():

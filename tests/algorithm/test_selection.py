@@ -109,7 +109,6 @@ def test_the_family_is_found_where_it_is_clear(family, alpha):
     data = observations(n=80, m=80, rank=1, mean=40.0, anomaly_rate=0.15, alpha=alpha, family=family)
     choice = family_choice(data)
     assert choice.family.name == family
-    assert choice.runner_up is None
     assert max(choice.scores, key=choice.scores.get) == family
 
 
@@ -127,7 +126,6 @@ def test_the_first_family_stays_where_nothing_tells_them_apart():
     data = observations(n=20, m=20, rank=1, mean=5.0, anomaly_rate=0.0, alpha=0.5)
     choice = family_choice(data)
     assert choice.family.name == "exponential"
-    assert choice.runner_up is None
 
 
 def test_a_family_needs_anomalies_that_are_beyond_doubt(monkeypatch):
@@ -137,32 +135,19 @@ def test_a_family_needs_anomalies_that_are_beyond_doubt(monkeypatch):
     assert family_choice(data).family.name == "exponential"
 
 
-def test_a_uniform_onset_is_averaged_with_the_first_family():
+def test_the_uniform_onset_is_scored_and_left_to_the_sampler():
     data = observations(n=80, m=80, rank=1, mean=40.0, anomaly_rate=0.15, family="uniform_onset")
     choice = family_choice(data)
     assert max(choice.scores, key=choice.scores.get) == "uniform_onset"
     assert choice.family.name == "exponential"
-    assert choice.runner_up.name == "uniform_onset"
-    assert choice.runner_up_weight == pytest.approx(selection.MOST_ONSET, abs=0.02)
 
 
-def test_the_weight_of_the_uniform_onset_follows_its_gain(monkeypatch):
-    data = observations(n=50, m=50, rank=1, mean=30.0, anomaly_rate=0.15, family="uniform_onset")
-    gain = np.subtract(*(family_choice(data).scores[name] for name in ("uniform_onset", "exponential")))
-    monkeypatch.setattr(selection, "ONSET_HANDICAP", gain + selection.FAMILY_TEMPERATURE)
-    weight = family_choice(data).runner_up_weight
-    assert weight == pytest.approx(selection.MOST_ONSET / (1.0 + np.e), abs=1e-6)
-    monkeypatch.setattr(selection, "ONSET_HANDICAP", gain + 10.0 * selection.FAMILY_TEMPERATURE)
-    assert family_choice(data).runner_up is None
-
-
-def test_leaders_are_the_best_ranks_within_the_gap():
-    found = path(observations(anomaly_rate=0.05, alpha=0.1))
-    best, *others = found.leaders(3, 1e9)
-    assert best is found.best
-    assert len(others) == 2
-    assert best.score >= others[0].score >= others[1].score
-    assert found.leaders(3, 0.0) == [best]
+def test_a_path_under_another_family_keeps_its_ranks():
+    data = observations(n=30, m=30, rank=1, mean=30.0, anomaly_rate=0.15, alpha=0.4, family="thinning")
+    found = path(data, ranks=(1, 2))
+    other = found.under(data, exposure_family("thinning"))
+    assert tuple(other.fits) == tuple(found.fits)
+    assert other.best.score > found.best.score
 
 
 def test_the_null_model_loses_to_anomalies_and_wins_without():

@@ -1,0 +1,184 @@
+"""The thorough tier: the sampler, averaged over ranks and over what an anomaly may look like.
+
+The family is not chosen before the data are sampled. On data with Poisson noise the anomaly's shape s is one
+more unknown of the chains (s = 1: exponential onset, s large: thinning, alpha near 0: no sales); a failure at
+a uniform moment of the week is no Gamma exposure and has chains of its own, weighted by how well either
+explains the sales. Overdispersion hides the difference, so there s stays what the exploration says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+
+from ew_pipeline.algorithm.ensemble import EnsembleFit, anomalies_exist, blend, sample_ensemble
+from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure, SampledFamily, exposure_family
+from ew_pipeline.algorithm.intervals import theta_from_draws
+from ew_pipeline.algorithm.plan import Plan
+from ew_pipeline.algorithm.result import DetectorFit
+from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.algorithm.selection import NEGLIGIBLE_DISPERSION, ONSET, RankPath, is_sparse
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.algorithm.tiers import Exploration, explore, finish
+from ew_pipeline.algorithm.types import Float
+
+R_HAT_LIMIT = 1.2
+WIDENING = 1.05  # of the intervals: short chains see a little less than the posterior
+ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
+ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
+ONSET_ALPHAS = (0.15, 0.7)  # the mean of U(0, 1) is 1/2; other families see it from here
+ONSET_HANDICAP = 6.0  # nats: where M has too many factors, both scores favour the family with more anomalies
+ONSET_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of the gain over the Gamma exposure
+SMALLEST_WEIGHT = 0.05
+CERTAIN = 0.9
+NO_SALES = 0.02
+MIDDLE_SHAPE = math.sqrt(200.0)  # between the exponential onset and thinning
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """The chains put together: which family they speak for, and what was spent."""
+
+    ensemble: EnsembleFit
+    family: str
+    runs: int
+    onset_weight: float = 0.0
+
+
+def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> DetectorFit:
+    """Sample, and once more as overdispersed if the chains are sure of what the exploration missed."""
+    sampled = sample_families(plan, found, budget)
+    if plan.noise == "auto" and not found.path.negative_binomial and overdispersed(sampled.ensemble):
+        plan = replace(plan, noise="negative_binomial")
+        found = explore(plan)
+        again = sample_families(plan, found, budget)
+        sampled = replace(again, runs=sampled.runs + again.runs)
+    ensemble = sampled.ensemble
+    exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws)
+    size = float(np.exp(np.median(np.log(ensemble.size_draws))))
+    noisy = found.path.negative_binomial or overdispersed(ensemble)
+    return finish(
+        plan,
+        found,
+        healthy=1.0 - exist * (1.0 - ensemble.healthy_probability),
+        means=ensemble.means,
+        theta=sampled_theta(found.family, sampled),
+        rank=_ensemble_rank(found, ensemble),
+        noise="negative_binomial" if noisy else "poisson",
+        size=size if noisy else math.inf,
+        converged=ensemble.r_hat <= R_HAT_LIMIT,
+        factors=ensemble.factors,
+        held_out=ensemble.held_out_curve,
+        weights=ensemble.weights,
+        family_name=sampled.family,
+        diagnostics={
+            "r_hat": ensemble.r_hat,
+            "acceptance": ensemble.acceptance,
+            "sampler_runs": float(sampled.runs),
+            "posterior_size": size,
+            "posterior_shape": float(np.median(ensemble.shape_draws)),
+            "anomalies_exist": exist,
+            "caution": ensemble.caution,
+            "weight_of_uniform_onset": sampled.onset_weight,
+        },
+    )
+
+
+def overdispersed(ensemble: EnsembleFit) -> bool:
+    """Whether the chains are sure that noise is not Poisson."""
+    return float(np.quantile(ensemble.size_draws, 0.95)) < 1.0 / NEGLIGIBLE_DISPERSION
+
+
+def sample_families(plan: Plan, found: Exploration, budget: SamplerBudget) -> Sampled:
+    """The chains of the family asked for, or of all that the data leave open."""
+    family = found.family
+    open_shape = plan.anomaly == "auto" and not found.path.negative_binomial
+    if not (open_shape and isinstance(family, GammaExposure)):
+        ensemble, runs = _chains(plan, found, family, found.path, budget)
+        return Sampled(ensemble, family.name, runs)
+    ensemble, runs = _chains(plan, found, family.any_shape, found.path, budget)
+    if not _onset_is_possible(found, ensemble):
+        return Sampled(ensemble, _named(ensemble), runs)
+    onset = exposure_family(ONSET)
+    other, more = _chains(plan, found, onset, found.path.only_best.under(found.data, onset), budget)
+    rank = found.path.best.rank
+    # two estimates of the same gain, each wrong by tens of nats at times, and seldom together
+    sampled_gain = other.predictive[rank] - ensemble.predictive[rank]
+    cavity_gain = found.family_scores[ONSET] - found.family_scores["exponential"]
+    gain = 0.5 * (sampled_gain + cavity_gain) - ONSET_HANDICAP
+    weight = float(expit(gain / ONSET_TEMPERATURE))
+    if weight >= SMALLEST_WEIGHT:
+        ensemble = blend(ensemble, other, weight)
+    name = ONSET if weight > 0.5 else _named(ensemble)
+    return Sampled(ensemble, name, runs + more, weight if weight >= SMALLEST_WEIGHT else 0.0)
+
+
+def _onset_is_possible(found: Exploration, ensemble: EnsembleFit) -> bool:
+    scores = found.family_scores
+    if scores.get(ONSET, -math.inf) < scores["exponential"] + ONSET_HOPELESS or is_sparse(found.data):
+        return False
+    low, high = np.quantile(ensemble.alpha_draws, [0.05, 0.95])
+    near = bool(high > ONSET_ALPHAS[0] and low < ONSET_ALPHAS[1])
+    return near and anomalies_exist(ensemble.rate_draws) > CERTAIN
+
+
+def _named(ensemble: EnsembleFit) -> str:
+    """The named family that the sampled shape is nearest to."""
+    if float(np.quantile(ensemble.alpha_draws, 0.95)) < NO_SALES:
+        return "zero"
+    return "thinning" if float(np.median(ensemble.shape_draws)) > MIDDLE_SHAPE else "exponential"
+
+
+def _chains(
+    plan: Plan, found: Exploration, family: ExposureFamily, path: RankPath, budget: SamplerBudget
+) -> tuple[EnsembleFit, int]:
+    """The chains of one family, and how often they were run: longer once if they disagree."""
+    if not isinstance(family, SampledFamily):
+        raise TypeError("the sampler needs a compiled family")
+    runs = 0
+    while True:
+        ensemble = sample_ensemble(
+            found.data,
+            family,
+            path,
+            plan.rng,
+            budget,
+            blind=found.difficult and plan.rank is None,
+            doubtful=is_sparse(found.data),
+            overdispersed=plan.noise != "poisson",
+            n_threads=plan.n_threads,
+        )
+        runs += 1
+        if ensemble.r_hat <= R_HAT_LIMIT or runs == 2:
+            return ensemble, runs
+        budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
+
+
+def sampled_theta(family: ExposureFamily, sampled: Sampled) -> Theta:
+    """theta with intervals from the draws; alpha is known where the one family sampled has none."""
+    ensemble = sampled.ensemble
+    alphas = ensemble.alpha_draws
+    alpha_free = bool(np.ptp(alphas) > 0.0)
+    return theta_from_draws(
+        _widened(alphas, *ALPHA_RANGE, WIDENING) if alpha_free else alphas,
+        _widened(ensemble.rate_draws, *RATE_RANGE, WIDENING),
+        ALPHA_RANGE if alpha_free else family.alpha_bounds,
+    )
+
+
+def _widened(draws: Float, low: float, high: float, factor: float) -> Float:
+    """Draws spread out about their median on the logit scale."""
+    share = np.clip((draws - low) / (high - low), 1e-6, 1.0 - 1e-6)
+    logits = np.log(share / (1.0 - share))
+    centre = np.median(logits)
+    return np.asarray(low + (high - low) * expit(centre + factor * (logits - centre)))
+
+
+def _ensemble_rank(found: Exploration, ensemble: EnsembleFit) -> int:
+    """The rank cross-validation names: by held-out entries where they were kept, else by the curve."""
+    if ensemble.held_out_curve is not None:
+        return ensemble.held_out_curve.best
+    return found.path.best.rank
