@@ -217,6 +217,10 @@ def _combine(
             seen[at] += 1.0
         healthy += weights[rank] * total / seen
         means += weights[rank] * total_means / seen
+    # the weights' own sum, in the same order: an f of one in every chain is then exactly one
+    total_weight = sum(weights[rank] for rank in by_rank)
+    healthy /= total_weight
+    means /= total_weight
     flat = [(weights[rank], chain) for rank, chains in by_rank.items() for chain in chains]
     length = len(flat[0][1].rate_draws)
     # draws in proportion to the weights: a fixed thinning, so the result is reproducible

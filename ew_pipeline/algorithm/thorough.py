@@ -49,13 +49,11 @@ class Sampled:
 
 
 def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> DetectorFit:
-    """Sample, and once more as overdispersed if the chains are sure of what the exploration missed."""
-    sampled = sample_families(plan, found, budget)
-    if plan.noise == "auto" and not found.path.negative_binomial and overdispersed(sampled.ensemble):
-        plan = replace(plan, noise="negative_binomial")
-        found = explore(plan)
-        again = sample_families(plan, found, budget)
-        sampled = replace(again, runs=sampled.runs + again.runs)
+    """Sample and put together; where noise and family are open, the chains settle both."""
+    if plan.noise == "auto" and plan.anomaly == "auto" and not is_sparse(found.data):
+        plan, found, sampled = _settle_noise(plan, found, budget)
+    else:
+        sampled = sample_families(plan, found, budget)
     ensemble = sampled.ensemble
     exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws)
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
@@ -87,6 +85,36 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     )
 
 
+def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tuple[Plan, Exploration, Sampled]:
+    """Poisson noise unless the chains are sure of more.
+
+    Anomalies of another family look like overdispersion to the exploration, and many factors hide it. Chains
+    that start from Poisson noise and learn both the dispersion and the anomaly's shape tell them apart.
+    """
+    runs = 0
+    if found.path.negative_binomial:
+        poisson = explore(replace(plan, noise="poisson"))
+        glance, runs = _chains(
+            plan, poisson, _learnt(poisson.family), poisson.path.only_best, budget, most_runs=1
+        )
+        if overdispersed(glance):
+            sampled = sample_families(plan, found, budget)
+            return plan, found, replace(sampled, runs=runs + sampled.runs)
+        found = poisson
+    sampled = sample_families(plan, found, budget)
+    if overdispersed(sampled.ensemble):
+        runs += sampled.runs
+        plan = replace(plan, noise="negative_binomial")
+        found = explore(plan)
+        sampled = sample_families(plan, found, budget)
+    return plan, found, replace(sampled, runs=runs + sampled.runs)
+
+
+def _learnt(family: ExposureFamily) -> ExposureFamily:
+    """The family with its shape to be learnt, where it has one."""
+    return family.any_shape if isinstance(family, GammaExposure) else family
+
+
 def overdispersed(ensemble: EnsembleFit) -> bool:
     """Whether the chains are sure that noise is not Poisson."""
     return float(np.quantile(ensemble.size_draws, 0.95)) < 1.0 / NEGLIGIBLE_DISPERSION
@@ -95,11 +123,10 @@ def overdispersed(ensemble: EnsembleFit) -> bool:
 def sample_families(plan: Plan, found: Exploration, budget: SamplerBudget) -> Sampled:
     """The chains of the family asked for, or of all that the data leave open."""
     family = found.family
-    open_shape = plan.anomaly == "auto" and not found.path.negative_binomial
-    if not (open_shape and isinstance(family, GammaExposure)):
+    if plan.anomaly != "auto" or found.path.negative_binomial:
         ensemble, runs = _chains(plan, found, family, found.path, budget)
         return Sampled(ensemble, family.name, runs)
-    ensemble, runs = _chains(plan, found, family.any_shape, found.path, budget)
+    ensemble, runs = _chains(plan, found, _learnt(family), found.path, budget)
     if not _onset_is_possible(found, ensemble):
         return Sampled(ensemble, _named(ensemble), runs)
     onset = exposure_family(ONSET)
@@ -133,9 +160,14 @@ def _named(ensemble: EnsembleFit) -> str:
 
 
 def _chains(
-    plan: Plan, found: Exploration, family: ExposureFamily, path: RankPath, budget: SamplerBudget
+    plan: Plan,
+    found: Exploration,
+    family: ExposureFamily,
+    path: RankPath,
+    budget: SamplerBudget,
+    most_runs: int = 2,
 ) -> tuple[EnsembleFit, int]:
-    """The chains of one family, and how often they were run: longer once if they disagree."""
+    """The chains of one family, and how often they were run: once more, and longer, if they disagree."""
     if not isinstance(family, SampledFamily):
         raise TypeError("the sampler needs a compiled family")
     runs = 0
@@ -152,7 +184,7 @@ def _chains(
             n_threads=plan.n_threads,
         )
         runs += 1
-        if ensemble.r_hat <= R_HAT_LIMIT or runs == 2:
+        if ensemble.r_hat <= R_HAT_LIMIT or runs == most_runs:
             return ensemble, runs
         budget = SamplerBudget(2 * budget.warm_up, 2 * budget.draws, budget.leapfrog + 3, budget.kept)
 

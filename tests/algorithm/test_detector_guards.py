@@ -191,9 +191,9 @@ def test_almost_nothing_is_flagged_where_there_is_nothing_to_find(mode, seed):
 
 
 def test_a_fit_that_did_not_converge_says_so(monkeypatch):
-    from ew_pipeline.algorithm import tiers
+    from ew_pipeline.algorithm import thorough
 
-    monkeypatch.setattr(tiers, "R_HAT_LIMIT", 0.0)  # no chains can be this close
+    monkeypatch.setattr(thorough, "R_HAT_LIMIT", 0.0)  # no chains can be this close
     fit = detector("thorough").fit(SalesMatrix.from_dense(counts()))
     assert fit.converged_ is False
     assert any("did not converge" in words for words in fit.warnings_)
