@@ -11,7 +11,7 @@ Two scores, both of counts the fit has not seen:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,6 +56,14 @@ class RankPath:
     @property
     def only_best(self) -> RankPath:
         return RankPath({self.best.rank: self.best}, self.negative_binomial)
+
+    def with_dispersion(self, inverse_size: float) -> RankPath:
+        """The same fits, said to have this dispersion: where a chain starts."""
+        fits = {
+            rank: replace(fit, parameters=replace(fit.parameters, inverse_size=inverse_size))
+            for rank, fit in self.fits.items()
+        }
+        return RankPath(fits, self.negative_binomial)
 
     def under(self, data: Observations, family: ExposureFamily) -> RankPath:
         """All fits refitted for another family."""

@@ -35,6 +35,7 @@ ONSET_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of the gain over
 SMALLEST_WEIGHT = 0.05
 CERTAIN = 0.9
 NO_SALES = 0.02
+SWAPPED_RATE = 0.9 * RATE_RANGE[1]
 MIDDLE_SHAPE = math.sqrt(200.0)  # between the exponential onset and thinning
 
 
@@ -94,20 +95,25 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
     runs = 0
     if found.path.negative_binomial:
         poisson = explore(replace(plan, noise="poisson"))
-        glance, runs = _chains(
-            plan, poisson, _learnt(poisson.family), poisson.path.only_best, budget, most_runs=1
-        )
-        if overdispersed(glance):
+        # from the dispersion that is in question, which a short chain leaves more surely than it finds
+        start = poisson.path.only_best.with_dispersion(found.path.best.parameters.inverse_size)
+        glance, runs = _chains(plan, poisson, _learnt(poisson.family), start, budget, most_runs=1)
+        if _needs_more_noise(glance):
             sampled = sample_families(plan, found, budget)
             return plan, found, replace(sampled, runs=runs + sampled.runs)
         found = poisson
     sampled = sample_families(plan, found, budget)
-    if overdispersed(sampled.ensemble):
+    if _needs_more_noise(sampled.ensemble):
         runs += sampled.runs
         plan = replace(plan, noise="negative_binomial")
         found = explore(plan)
         sampled = sample_families(plan, found, budget)
     return plan, found, replace(sampled, runs=runs + sampled.runs)
+
+
+def _needs_more_noise(ensemble: EnsembleFit) -> bool:
+    """Surely overdispersed, or next to the largest anomaly rate there may be: the two roles swapped."""
+    return overdispersed(ensemble) or float(np.median(ensemble.rate_draws)) > SWAPPED_RATE
 
 
 def _learnt(family: ExposureFamily) -> ExposureFamily:

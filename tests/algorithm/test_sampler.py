@@ -232,3 +232,12 @@ def test_inverse_cholesky_is_that_of_the_inverse():
     out = np.empty((3, 3))
     kernels.inverse_cholesky(matrix.copy(), out)
     np.testing.assert_allclose(out, np.linalg.cholesky(np.linalg.inv(matrix)), atol=1e-12)
+
+
+def test_the_predictive_score_pays_for_every_parameter():
+    """The summed variance of log densities counts effective parameters: next to 30 + 25 factors of rank one,
+    each known from some 25 entries. Half of it is what the score is below the mean log-likelihood."""
+    _, data = observations(rank=1, anomaly_rate=0.0, mean=20.0)
+    result = chain(data, variational(data, rank=1), budget=SamplerBudget(40, 150, 6, 4))
+    paid = 2.0 * (result.log_density_draws.mean() - result.predictive)
+    assert paid == pytest.approx(55.0, rel=0.3)

@@ -1,0 +1,83 @@
+"""The thorough tier: noise and family are what the chains say, not what the exploration guessed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ew_pipeline import EntrywiseDetector
+from ew_pipeline.algorithm import thorough, tiers
+from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+
+BUDGET = SamplerBudget(20, 30, 5, 4)
+
+
+def planned(**settings):
+    settings = {
+        "n": 40,
+        "m": 40,
+        "rank": 1,
+        "mean": 30.0,
+        "observed_share": 1.0,
+        "anomaly_rate": 0.15,
+        **settings,
+    }
+    sales = draw_instance(EnsembleSettings(**settings), np.random.default_rng(0)).sales
+    return EntrywiseDetector(budget=BUDGET)._plan(sales, None)
+
+
+def test_anomalies_that_passed_for_overdispersion_are_found_by_the_chains():
+    plan = planned(family="thinning", alpha=0.4)
+    mistaken = tiers.explore(replace(plan, noise="negative_binomial"))
+    assert mistaken.path.negative_binomial
+    fit = thorough.fit_thorough(plan, mistaken, BUDGET)
+    assert fit.noise_ == "poisson"
+    assert fit.anomaly_ == "thinning"
+    assert fit.theta_.anomaly_rate == pytest.approx(0.15, abs=0.03)
+    assert fit.diagnostics_["sampler_runs"] >= 2.0  # a glance, then the fit
+
+
+def test_overdispersion_stays_overdispersion():
+    plan = planned(noise="negative_binomial", dispersion_size=3.0, alpha=0.1)
+    found = tiers.explore(plan)
+    assert found.path.negative_binomial
+    fit = thorough.fit_thorough(plan, found, BUDGET)
+    assert fit.noise_ == "negative_binomial"
+    assert fit.dispersion_size_ == pytest.approx(3.0, rel=0.3)
+
+
+def test_what_is_asked_for_is_not_settled_by_chains():
+    plan = replace(planned(family="thinning", alpha=0.4), noise="negative_binomial", anomaly="exponential")
+    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    assert fit.noise_ == "negative_binomial"
+    assert fit.anomaly_ == "exponential"
+    assert fit.diagnostics_["posterior_shape"] == 1.0
+
+
+@pytest.mark.parametrize("family", ["exponential", "thinning"])
+def test_the_shape_of_anomalies_is_learnt(family):
+    plan = planned(family=family, alpha=0.4)
+    found = tiers.explore(replace(plan, anomaly="exponential"))
+    sampled = thorough.sample_families(plan, found, BUDGET)
+    assert sampled.family == family
+    shape = np.median(sampled.ensemble.shape_draws)
+    assert shape > thorough.MIDDLE_SHAPE if family == "thinning" else shape < 2.0
+
+
+def test_no_chain_is_spent_on_an_onset_that_is_out_of_the_question():
+    plan = planned(alpha=0.9)
+    found = tiers.explore(plan)
+    assert found.family_scores["uniform_onset"] < found.family_scores["exponential"] + thorough.ONSET_HOPELESS
+    sampled = thorough.sample_families(plan, found, BUDGET)
+    assert sampled.onset_weight == 0.0
+    assert sampled.ensemble.alpha_draws.max() != 0.5  # the onset's alpha
+
+
+def test_widened_draws_keep_their_median_and_their_range():
+    draws = np.random.default_rng(0).uniform(0.05, 0.2, 401)
+    wide = thorough._widened(draws, 0.0, 0.4, 1.5)
+    assert np.median(wide) == pytest.approx(np.median(draws))
+    assert np.ptp(wide) > np.ptp(draws)
+    assert ((wide > 0.0) & (wide < 0.4)).all()
+    np.testing.assert_allclose(thorough._widened(draws, 0.0, 0.4, 1.0), draws)
