@@ -35,6 +35,7 @@ ONSET_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of the gain over
 SMALLEST_WEIGHT = 0.05
 CERTAIN = 0.9
 NO_SALES = 0.02
+MILD_DISPERSION = 0.1  # 1 / s0 that anomalies of another family can be taken for
 SWAPPED_RATE = 0.9 * RATE_RANGE[1]
 MIDDLE_SHAPE = math.sqrt(200.0)  # between the exponential onset and thinning
 
@@ -89,11 +90,14 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
 def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tuple[Plan, Exploration, Sampled]:
     """Poisson noise unless the chains are sure of more.
 
-    Anomalies of another family look like overdispersion to the exploration, and many factors hide it. Chains
-    that start from Poisson noise and learn both the dispersion and the anomaly's shape tell them apart.
+    Anomalies of another family look like mild overdispersion to the exploration, and many factors hide it.
+    Chains that learn both the dispersion and the anomaly's shape tell them apart. Strong overdispersion
+    is not questioned: there a Poisson model can settle on too many anomalies instead.
     """
     runs = 0
     if found.path.negative_binomial:
+        if found.path.best.parameters.inverse_size > MILD_DISPERSION:
+            return plan, found, sample_families(plan, found, budget)
         poisson = explore(replace(plan, noise="poisson"))
         # from the dispersion that is in question, which a short chain leaves more surely than it finds
         start = poisson.path.only_best.with_dispersion(found.path.best.parameters.inverse_size)
