@@ -159,7 +159,7 @@ def _print(marked: pd.DataFrame, verdict: Verdict, outcome: Outcome, sales: str)
     ]
     print_table(
         f"The {len(rows)} most valuable checks",
-        ("store", "SKU", "sold", "expected", "P(wrong)", "saves", "in truth"),
+        ("store", "SKU", "sold", "expected", "P(anomaly)", "saves", "in truth"),
         rows,
     )
     lift = verdict.precision / verdict.random_precision if verdict.wrong_records else 0.0

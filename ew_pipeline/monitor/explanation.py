@@ -21,6 +21,7 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.model import load_model
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.fit import folder_name
+from ew_pipeline.weekly.records import Chance, chance
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,8 @@ def _decision(score: Score, flagged: bool, config: RunConfig, run: Run) -> tuple
     steps = [
         f"It sold {score.units}; a healthy pair would have sold {short(score.expected_units)}"
         + ("" if score.level is None else f", and its own level of the weeks before is {short(score.level)}"),
-        f"P(the record is wrong) = {percent(score.anomaly_probability)}{_learnt(score, run)}",
+        f"{_chance(run).name} = {percent(score.anomaly_probability)}, {_chance(run).meaning}"
+        f"{_learnt(score, run)}",
         f"Checking a healthy shelf costs {score.cost_false_alarm:g}, leaving a wrong record alone "
         f"{score.cost_missed:g}",
         f"It is worth a check when P(healthy) is at most {score.threshold:.3g}: {healthy:.3g} "
@@ -212,6 +214,11 @@ def _decision(score: Score, flagged: bool, config: RunConfig, run: Run) -> tuple
         return "not flagged: it sold at least what was expected, so no shelf is empty there", tuple(steps)
     limit = config.max_checks_per_store
     return f"not flagged: worth a check, but the store's {limit} checks save more elsewhere", tuple(steps)
+
+
+def _chance(run: Run) -> Chance:
+    pricing = run.pricing or {}
+    return chance(pricing.get("form", "posterior"), (pricing.get("calibration") or {}).get("labels", ""))
 
 
 def _learnt(score: Score, run: Run) -> str:

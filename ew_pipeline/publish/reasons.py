@@ -71,7 +71,7 @@ RULES = (
     ),
     Rule(
         "COSTLY_MISS",
-        f"P(the record is wrong) is below {UNSURE:.0%}, but a miss would cost far more than a check",
+        f"the probability is below {UNSURE:.0%}, but a miss would cost far more than a check",
         lambda units, expected, p, level: f"P = {percent(p)}, listed because a miss is costly",
     ),
 )
@@ -87,7 +87,7 @@ def reasons(
     ----------
     units : sold in the week.
     expected : what a healthy pair would have sold.
-    anomaly_probability : P(the record is wrong), higher is more suspicious.
+    anomaly_probability : as priced, higher is more suspicious.
     level : the pair's own level of the weeks before; None or NaN without history.
     """
     n, mu = np.asarray(units, dtype=np.float64), np.asarray(expected, dtype=np.float64)

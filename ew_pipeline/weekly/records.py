@@ -123,6 +123,28 @@ class SegmentResult:
 
 
 @dataclass(frozen=True)
+class Chance:
+    """What a priced probability is the probability of: its name in a table, and what that means."""
+
+    name: str
+    meaning: str
+
+
+WRONG = Chance("P(wrong)", "the probability that the inventory record is wrong")
+DROP = Chance(
+    "P(drop)",
+    "the probability that sales have fallen to half of the pair's own level or below, whatever the cause",
+)
+UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
+
+
+def chance(form: str, labels: str) -> Chance:
+    """Only the mixture's posterior, and what store checks have taught, speak of the record itself."""
+    told = labels == "checks" and form not in UNCALIBRATED
+    return WRONG if form == "posterior" or told else DROP
+
+
+@dataclass(frozen=True)
 class Pricing:
     """Which probability is priced, and why.
 
@@ -141,6 +163,10 @@ class Pricing:
     words: str = "the posterior of the week's fit is priced"
     labels: str = ""
     calibration: Calibration | None = None
+
+    @property
+    def chance(self) -> Chance:
+        return chance(self.form, self.labels)
 
     @property
     def of_the_detector(self) -> bool:

@@ -13,7 +13,7 @@ from ew_pipeline.publish.report.content import LISTED, build_content
 from ew_pipeline.publish.report.words import clean, days, money, plural, seconds, share
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import Override
+from ew_pipeline.weekly.records import Override, Pricing
 
 
 def without_marks(result):
@@ -216,3 +216,20 @@ def test_numbers_for_the_eye():
     assert [seconds(value) for value in (0.04, 59.9, 61.2)] == ["0.0 s", "59.9 s", "1 min 01 s"]
     assert [plural(n, "shelf", "shelves") for n in (0, 1, 2000)] == ["0 shelves", "1 shelf", "2,000 shelves"]
     assert clean("a\tb\x00c") == "a�b�c"
+
+
+@pytest.mark.parametrize(
+    ("form", "labels", "name"),
+    [
+        ("posterior", "", "P(wrong)"),
+        ("drop", "", "P(drop)"),
+        ("history", "pair", "P(drop)"),
+        ("many + history", "pair", "P(drop)"),
+        ("many + history", "checks", "P(wrong)"),
+        ("history", "checks", "P(drop)"),  # learnt nothing from the checks
+    ],
+)
+def test_the_page_says_of_what_the_probability_is(form, labels, name):
+    result = make_result(pricing=Pricing(form=form, labels=labels, words="so"))
+    assert build_content(result).chance.name == name
+    assert f"| {name} |" in summary_markdown(result)

@@ -21,7 +21,7 @@ from ew_pipeline.publish.report.tables import (
     timings_table,
 )
 from ew_pipeline.publish.report.words import clean, days
-from ew_pipeline.weekly.records import Override, WeekResult
+from ew_pipeline.weekly.records import Chance, Override, WeekResult
 
 TOP = 20
 LISTED = 2_000  # more rows than this belong in the CSV
@@ -83,6 +83,7 @@ class ReportContent:
     stores_scored: int
     saving: float
     cost_ignoring: float
+    chance: Chance
     checks: tuple[Check, ...]  # the first LISTED
     stores: tuple[StoreChecks, ...]  # all with something to check, most first
     changes: Changes | None
@@ -126,6 +127,7 @@ def build_content(
         stores_scored=result.coverage.stores_reporting,
         saving=result.expected_saving,
         cost_ignoring=result.expected_cost_ignoring,
+        chance=result.pricing.chance,
         checks=_checks(flags.head(LISTED), earlier),
         stores=_stores(flags),
         changes=None if previous is None or earlier is None else _changes(flags, previous, earlier),

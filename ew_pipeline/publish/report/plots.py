@@ -13,7 +13,7 @@ from ew_pipeline.evaluate.metrics import CalibrationTable
 from ew_pipeline.publish.report.drawing import ACCENT, FLAG, INK, MUTED, SERIES, Plot, draw
 from ew_pipeline.publish.report.words import clean, count, plural, share
 from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import SegmentResult, WeekResult
+from ew_pipeline.weekly.records import WRONG, SegmentResult, WeekResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def make_plots(
         theta_plot(result, series),
         singular_values_plot(result.segments),
         rank_plot(result.segments),
-        probability_plot(result.scores),
+        probability_plot(result.scores, result.pricing.chance.name),
         None if calibration is None else calibration_plot(calibration, calibration_of),
         sales_plot(result.scores),
     )
@@ -191,7 +191,7 @@ def calibration_plot(table: CalibrationTable, of: str = "") -> Plot:
     return draw("calibration", "Calibration", words, 3.1, paint)
 
 
-def probability_plot(scores: pd.DataFrame) -> Plot | None:
+def probability_plot(scores: pd.DataFrame, name: str = WRONG.name) -> Plot | None:
     """How many pairs have which probability; flagged ones stand out."""
     if scores.empty:
         return None
@@ -209,7 +209,7 @@ def probability_plot(scores: pd.DataFrame) -> Plot | None:
         axes[0].yaxis.set_major_formatter(lambda value, _: count(value) if value >= 1 else "")
         axes[0].yaxis.set_minor_formatter(lambda value, _: "")
         axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        axes[0].set_xlabel("P(the record is wrong)")
+        axes[0].set_xlabel(name)
         axes[0].set_ylabel("pairs")
         axes[0].grid(axis="x", visible=False)
         axes[0].legend(loc="upper right", fontsize=8.5)

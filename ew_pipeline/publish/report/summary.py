@@ -60,7 +60,8 @@ def render_markdown(content: ReportContent) -> str:
             f"| {percent(c.probability)} | {money(c.saving)} | {_markdown(c.why)} |"
             for c in content.top
         ]
-        head = "| Store | SKU | Sold | Expected | P(wrong) | Saving | Why |\n|---|---|--:|--:|--:|--:|---|"
+        named = f"| Store | SKU | Sold | Expected | {content.chance.name} | Saving | Why |"
+        head = f"{named}\n|---|---|--:|--:|--:|--:|---|"
         blocks.append("\n".join([head, *rows]))
     if content.stores:
         lines = [f"| {_markdown(s.store)} | {count(s.to_check)} |" for s in content.stores[:STORES]]
