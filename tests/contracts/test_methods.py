@@ -14,7 +14,7 @@ from ew_pipeline.evaluate.experiments.methods import IDEAL, METHODS, Answer
 
 TOLD = [name for name in METHODS if name in (IDEAL, "paper-oracle") or "drmf" in name or "pcp" in name]
 TOLD += [name for name in METHODS if name.startswith("rmc")]
-SETTINGS = EnsembleSettings(n=16, m=18, rank=2, mean=6.0, observed_share=0.9, anomaly_rate=0.15, alpha=0.1)
+SETTINGS = EnsembleSettings(n=10, m=12, rank=2, mean=6.0, observed_share=0.9, anomaly_rate=0.15, alpha=0.1)
 
 
 @pytest.fixture(scope="module")

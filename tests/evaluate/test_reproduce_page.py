@@ -13,7 +13,7 @@ from ew_pipeline.cli import app
 from ew_pipeline.evaluate.experiments.instance import InstanceTask
 from ew_pipeline.evaluate.experiments.story import SECTIONS
 
-SMALL = ("--size", "14", "--jobs", "0")
+SMALL = ("--size", "10", "--jobs", "0")
 METHODS = ("--methods", "default,paper-practical,paper-oracle,drmf,stable-pcp,rmc,ignore")
 AUC = ("auc", "--instances", "2", "--roc-instances", "1", *METHODS, *SMALL)
 LARGEST_PICTURE = 60_000
@@ -68,7 +68,7 @@ def test_the_page_has_the_figures_the_printed_ones_the_differences_and_how_it_wa
     assert f"the default loses {regret:.4f}" in page
     assert "| printed: RMC | 0.90 |" in page
     assert "What differs from the paper:" in page
-    assert "with `ew reproduce table1 --instances 2 --seed 0 --size 14 --methods default," in page
+    assert "with `ew reproduce table1 --instances 2 --seed 0 --size 10 --methods default," in page
     assert re.search(r"Made on \d{4}-\d\d-\d\d by version \d", page)
 
 
