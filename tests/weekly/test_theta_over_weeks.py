@@ -56,6 +56,13 @@ def test_equal_errors_meet_half_way_when_the_weeks_never_differ():
     assert width == pytest.approx(2 * HALF_WIDTH * 0.6 / np.sqrt(3) / np.sqrt(2))
 
 
+def test_how_much_the_weeks_move_widens_the_prior():
+    # Log-odds -1, 0 and 1, well known: mu 0 with variance 1/3, and the next week one more step of variance 1.
+    before = [theta(float(expit(odds)), 0.01) for odds in (-1.0, 0.0, 1.0)]
+    leant = lean_on(theta(float(expit(2.0)), 1.0), before)
+    assert logit(leant.anomaly_rate) == pytest.approx(2.0 / (1.0 + 1.0 / (1.0 + 1.0 / 3.0)), rel=1e-3)
+
+
 def test_a_chain_that_moves_much_leaves_the_week_its_own_estimate():
     calm = lean_on(theta(0.2, 0.3), [theta(rate, 0.1) for rate in (0.05, 0.051, 0.049)])
     moving = lean_on(theta(0.2, 0.3), [theta(rate, 0.1) for rate in (0.01, 0.05, 0.25)])
