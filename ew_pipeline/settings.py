@@ -114,7 +114,7 @@ class DetectorSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mode: Literal["auto", "thorough", "variational", "fast", "paper", "paper-practical"] = "auto"
+    mode: Literal["auto", "thorough", "variational", "large", "fast", "paper", "paper-practical"] = "auto"
     rank: int | Literal["auto"] = "auto"
     noise: Literal["auto", "poisson", "negative_binomial"] = "auto"
     anomaly: Literal["auto", "exponential", "thinning", "zero", "uniform", "uniform_onset"] = "auto"

@@ -1,156 +1,253 @@
-"""The inner loops of ``als``: one half-sweep solves one small ridge problem per row (or per column).
+"""The inner loops of the alternating regressions: one half-sweep solves one small ridge problem per line
+(row or column).
 
 Written for speed where the reason does not show. Accumulating the r x r normal equations in an array is
 4-6 times slower than in scalars, so the factors of up to ``CHUNK`` entries are first laid out direction
 by direction; each element of the normal equations is then a dot product over the entries with a scalar
 sum. The compiler vectorises that at any rank, so nothing is specialised (or compiled again) per rank.
 Indices are unsigned, and divisions go through ``np.divide``, because the checks that numba adds for
-negative indices and zero divisors keep a loop from being vectorised.
+negative indices and zero divisors keep a loop from being vectorised. Sums over a chunk have the precision
+of the factors (single precision at national scale); the normal equations and their solution are double.
 """
 
 from __future__ import annotations
 
-import numba
-import numpy as np
+from dataclasses import dataclass
+from typing import Any
 
-from ew_pipeline.algorithm._numba import njit_fast, njit_parallel
+import numpy as np
+from numpy.typing import NDArray
+
+from ew_pipeline.algorithm._blocks import in_line_blocks
+from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.types import Float, Int32, Int64
 
 CHUNK = 256
 # Not a power of two: rows of the buffer that lie 2^k bytes apart evict each other from the cache.
 STRIDE = CHUNK + 8
-# Lines per unit of parallel work, and the size from which many threads are worth waking: on a small
-# problem, waiting for a busy core costs far more than the work.
-BLOCK = 64
-PARALLEL_ENTRIES = 200_000
+
+Real = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Variance:
+    """How a count varies about its rate, which sets the weights of the regressions.
+
+    Attributes
+    ----------
+    constant : where positive, every count weighs 1 / constant (least squares) and the rest is ignored.
+    inverse_size : 1 / s0 of healthy counts, variance M + M^2 / s0; 0 is Poisson.
+    alpha, inverse_shape : anomalous counts have mean alpha M and variance alpha M + (alpha M)^2 / s.
+    """
+
+    constant: float = 0.0
+    inverse_size: float = 0.0
+    alpha: float = 1.0
+    inverse_shape: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Counts line by line. ``level`` and ``healthy`` may be empty: a level of one, all pairs healthy."""
+
+    indptr: Int64
+    others: Int32
+    counts: Int32
+    level: Real
+    healthy: Real
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What the factors of a line are before its counts are seen: Gaussian about a mean."""
+
+    precision: Float
+    mean: Float
+
+    @classmethod
+    def ridge(cls, rank: int, penalty: float) -> Prior:
+        return cls(penalty * np.eye(rank), np.zeros(rank))
 
 
 def half_sweep(
-    indptr: Int64,
-    others: Int32,
-    counts: Int32,
-    level: Float,
-    fixed: Float,
-    current: Float,
-    ridge: float,
+    lines: Lines,
+    fixed: Real,
+    current: Real,
+    *,
+    prior: Prior,
     floor: float,
-    constant: float,
-) -> tuple[Float, Float]:
+    variance: Variance,
+    inverses: Real | None = None,
+    threads: int = 1,
+) -> tuple[Real, Float]:
     """New factors of all lines given the factors of the other side, and the loss of each line.
 
-    Line i minimises  sum_e w_e (x_e - L_e u.v_e)^2 + ridge |u|^2  over its entries e, with the weight
-    w = 1 / (L max(u.v, floor)) taken at the current u, or w = 1 / (L constant) when ``constant`` is
-    positive. An empty ``level`` means L = 1. The loss is the weighted sum of squares at the new u.
+    Line i takes one scoring step of the likelihood of its counts from its current u: it minimises
+    sum_e w_e (y_e - u.v_e)^2 + (u - u0)' K (u - u0), K and u0 the prior's precision and mean, where at
+    m = max(u.v, floor) and mu = L m
+
+        c0 = 1 / (1 + mu / s0),  c1 = 1 / (1 + alpha mu / s)
+        w   = (L / m) (f c0 + (1 - f) alpha c1)
+        w y = (x / m) (f c0 + (1 - f) c1)
+
+    and f is the probability that the entry is healthy. Poisson noise and f = 1 give w = L / m and
+    y = x / L; with ``variance.constant`` w = L / constant. The loss is the weighted sum of squares at the
+    new u. ``inverses``, if given, receives each line's (H + K)^-1, lower triangle by rows.
     """
     new = np.empty_like(current)
     loss = np.empty(len(current))
-    solve = _solve_all if others.size >= PARALLEL_ENTRIES else _solve_lines
-    solve(0, len(new), indptr, others, counts, level, fixed, current, ridge, floor, constant, new, loss)
+    kept = np.empty((0, 0), dtype=current.dtype) if inverses is None else inverses
+
+    def block(first: int, end: int) -> None:
+        solve_lines(
+            first,
+            end,
+            lines.indptr,
+            lines.others,
+            lines.counts,
+            lines.level,
+            lines.healthy,
+            fixed,
+            current,
+            prior.precision,
+            prior.precision @ prior.mean,
+            floor,
+            variance.constant,
+            variance.inverse_size,
+            variance.alpha,
+            variance.inverse_shape,
+            new,
+            loss,
+            kept,
+        )
+
+    in_line_blocks(block, lines.indptr, threads)
     return new, loss
 
 
 @njit_fast
-def _solve_lines(
+def solve_lines(
     first_line: int,
     end_line: int,
     indptr: Int64,
     others: Int32,
     counts: Int32,
-    level: Float,
-    fixed: Float,
-    current: Float,
-    ridge: float,
+    level: Real,
+    healthy: Real,
+    fixed: Real,
+    current: Real,
+    precision: Float,
+    pull: Float,
     floor: float,
     constant: float,
-    new: Float,
+    inverse_size: float,
+    alpha: float,
+    inverse_shape: float,
+    new: Real,
     loss: Float,
+    inverses: Real,
 ) -> None:
+    """The lines from ``first_line`` to before ``end_line``; no line depends on another."""
     r = fixed.shape[1]
     padded = (r + 2) // 2 * 2  # 1 + r, made even; a spare row stays zero
-    A = np.zeros((padded, STRIDE))  # row 0: y = x / L; row 1 + k: direction k of the other side's factors
-    w = np.empty(STRIDE)  # w L^2, the weight of (y - u.v)^2
+    A = np.zeros((padded, STRIDE), dtype=fixed.dtype)  # row 0: y; row 1 + k: direction k of the others
+    w = np.empty(STRIDE, dtype=fixed.dtype)
     G = np.empty((padded, padded))  # A diag(w) A^T, lower triangle
+    u = np.empty(r)
     for i in range(first_line, end_line):
         G[:] = 0.0
         for first in range(indptr[i], indptr[i + 1], CHUNK):
             size = min(CHUNK, indptr[i + 1] - first)
-            _lay_out(first, size, others, counts, fixed, A)
-            _weigh(first, size, level, current, i, floor, constant, A, w)
+            lay_out(first, size, others, fixed, A)
+            _weigh(
+                first,
+                size,
+                counts,
+                level,
+                healthy,
+                current,
+                i,
+                floor,
+                constant,
+                inverse_size,
+                alpha,
+                inverse_shape,
+                A,
+                w,
+            )
             _accumulate(size, A, w, G)
-        loss[i] = _solve(r, G, ridge, new, i)
-
-
-@njit_parallel
-def _solve_all(
-    first_line: int,
-    end_line: int,
-    indptr: Int64,
-    others: Int32,
-    counts: Int32,
-    level: Float,
-    fixed: Float,
-    current: Float,
-    ridge: float,
-    floor: float,
-    constant: float,
-    new: Float,
-    loss: Float,
-) -> None:
-    """The same on all threads. Lines do not depend on each other, so neither does the result on threads."""
-    blocks = (end_line - first_line + BLOCK - 1) // BLOCK
-    for block in numba.prange(blocks):
-        first = first_line + block * BLOCK
-        _solve_lines(
-            first,
-            min(first + BLOCK, end_line),
-            indptr,
-            others,
-            counts,
-            level,
-            fixed,
-            current,
-            ridge,
-            floor,
-            constant,
-            new,
-            loss,
-        )
+        loss[i] = _solve(r, G, precision, pull, u)
+        for k in range(r):
+            new[i, k] = u[k]
+        if inverses.size > 0:
+            _invert(r, G, u, inverses, i)
 
 
 @njit_fast
-def _lay_out(first: int, size: int, others: Int32, counts: Int32, fixed: Float, A: Float) -> None:
+def lay_out(first: int, size: int, others: Int32, fixed: Real, A: Real) -> None:
+    """Row 1 + k of ``A``: direction k of the factors of the entries' other sides."""
     start = np.uint64(first)
-    for c in range(size):
-        A[0, c] = counts[start + np.uint64(c)]
     for k in range(fixed.shape[1]):
         for c in range(size):
             A[k + 1, c] = fixed[np.uint64(others[start + np.uint64(c)]), k]
 
 
 @njit_fast
+def rates_of(size: int, current: Real, i: int, floor: float, A: Real, m: Real) -> None:
+    """m = max(u.v, floor) of the entries laid out in ``A``."""
+    low = m.dtype.type(floor)
+    m[:size] = 0
+    for k in range(current.shape[1]):
+        u = current[i, k]
+        for c in range(size):
+            m[c] += u * A[k + 1, c]
+    for c in range(size):
+        m[c] = max(m[c], low)
+
+
+@njit_fast
 def _weigh(
     first: int,
     size: int,
-    level: Float,
-    current: Float,
+    counts: Int32,
+    level: Real,
+    healthy: Real,
+    current: Real,
     i: int,
     floor: float,
     constant: float,
-    A: Float,
-    w: Float,
+    inverse_size: float,
+    alpha: float,
+    inverse_shape: float,
+    A: Real,
+    w: Real,
 ) -> None:
+    """y into row 0 of ``A`` and the weights into ``w``."""
+    start = np.uint64(first)
+    one = w.dtype.type(1)
+    for c in range(size):
+        A[0, c] = counts[start + np.uint64(c)]
     if constant > 0.0:
         w[:size] = 1.0 / constant
     else:
-        w[:size] = 0.0
-        for k in range(current.shape[1]):
-            u = current[i, k]
+        rates_of(size, current, i, floor, A, w)
+        if healthy.size > 0 or inverse_size > 0.0:
+            dispersion = w.dtype.type(inverse_size)
+            a = w.dtype.type(alpha)
+            spread = w.dtype.type(alpha * inverse_shape)
             for c in range(size):
-                w[c] += u * A[k + 1, c]
-        for c in range(size):
-            w[c] = np.divide(1.0, max(w[c], floor))
+                m = w[c]
+                mu = m * level[start + np.uint64(c)] if level.size > 0 else m
+                f = healthy[start + np.uint64(c)] if healthy.size > 0 else one
+                keep = np.divide(f, one + mu * dispersion)
+                lost = np.divide(one - f, one + mu * spread)
+                trust = keep + a * lost
+                A[0, c] *= np.divide(keep + lost, trust)
+                w[c] = np.divide(trust, m)
+        else:
+            for c in range(size):
+                w[c] = np.divide(one, w[c])
     if level.size > 0:
-        start = np.uint64(first)
         for c in range(size):
             L = level[start + np.uint64(c)]
             A[0, c] = np.divide(A[0, c], L)
@@ -158,14 +255,14 @@ def _weigh(
 
 
 @njit_fast
-def _accumulate(size: int, A: Float, w: Float, G: Float) -> None:
+def _accumulate(size: int, A: Real, w: Real, G: Float) -> None:
     """G += A diag(w) A^T, lower triangle, in 2 x 2 blocks: four sums for four reads."""
     for k in range(0, G.shape[0], 2):
         for q in range(0, k + 1, 2):
-            top_left = 0.0
-            top_right = 0.0
-            low_left = 0.0
-            low_right = 0.0
+            top_left = A.dtype.type(0)
+            top_right = A.dtype.type(0)
+            low_left = A.dtype.type(0)
+            low_right = A.dtype.type(0)
             for c in range(size):
                 a = w[c] * A[k, c]
                 b = w[c] * A[k + 1, c]
@@ -180,35 +277,55 @@ def _accumulate(size: int, A: Float, w: Float, G: Float) -> None:
 
 
 @njit_fast
-def _solve(r: int, G: Float, ridge: float, new: Float, i: int) -> float:
-    """new[i] = u = (H + ridge)^-1 b by Cholesky in place, H and b inside G; returns the loss at u.
+def _solve(r: int, G: Float, precision: Float, pull: Float, u: Float) -> float:
+    """u = (H + K)^-1 (b + K u0) by Cholesky in place, H and b inside G; returns the loss at u.
 
-    As (H + ridge) u = b, the loss G_00 - 2 u.b + u'Hu is G_00 - u.b - ridge |u|^2.
+    As (H + K) u = b + K u0, the loss G_00 - 2 u.b + u'Hu is G_00 - u.b + u.(K u0 - K u).
     """
     for k in range(1, r + 1):
-        pivot = G[k, k] + ridge
+        pivot = G[k, k] + precision[k - 1, k - 1]
         for q in range(1, k):
             pivot -= G[k, q] * G[k, q]
         pivot = np.sqrt(pivot)
         G[k, k] = pivot
         inverse = np.divide(1.0, pivot)
         for below in range(k + 1, r + 1):
-            total = G[below, k]
+            total = G[below, k] + precision[below - 1, k - 1]
             for q in range(1, k):
                 total -= G[below, q] * G[k, q]
             G[below, k] = total * inverse
     for k in range(1, r + 1):
-        total = G[k, 0]
+        total = G[k, 0] + pull[k - 1]
         for q in range(1, k):
-            total -= G[k, q] * new[i, q - 1]
-        new[i, k - 1] = np.divide(total, G[k, k])
+            total -= G[k, q] * u[q - 1]
+        u[k - 1] = np.divide(total, G[k, k])
     for k in range(r, 0, -1):
-        total = new[i, k - 1]
+        total = u[k - 1]
         for q in range(k + 1, r + 1):
-            total -= G[q, k] * new[i, q - 1]
-        new[i, k - 1] = np.divide(total, G[k, k])
+            total -= G[q, k] * u[q - 1]
+        u[k - 1] = np.divide(total, G[k, k])
     loss = float(G[0, 0])
-    for k in range(1, r + 1):
-        u = new[i, k - 1]
-        loss -= u * G[k, 0] + ridge * u * u
+    for k in range(r):
+        shrink = pull[k] - G[k + 1, 0]
+        for q in range(r):
+            shrink -= precision[k, q] * u[q]
+        loss += u[k] * shrink
     return max(0.0, loss)
+
+
+@njit_fast
+def _invert(r: int, G: Float, column: Float, inverses: Real, i: int) -> None:
+    """inverses[i] = (H + K)^-1, lower triangle by rows, from the Cholesky factor in G."""
+    for c in range(r):
+        for k in range(c, r):
+            total = 1.0 if k == c else 0.0
+            for q in range(c, k):
+                total -= G[k + 1, q + 1] * column[q]
+            column[k] = np.divide(total, G[k + 1, k + 1])
+        for k in range(r - 1, c - 1, -1):
+            total = column[k]
+            for q in range(k + 1, r):
+                total -= G[q + 1, k + 1] * column[q]
+            column[k] = np.divide(total, G[k + 1, k + 1])
+        for k in range(c, r):
+            inverses[i, k * (k + 1) // 2 + c] = column[k]

@@ -132,7 +132,7 @@ def mixture_scores(
     rate: float,
 ) -> tuple[float, Float, Float]:
     """Log-likelihood of the mixture, its gradient in (alpha, p_A, log size) and the sum of outer
-    products of the per-entry scores (the empirical information).
+    products of the per-entry scores (the empirical information). ``weight``: how often each entry counts.
 
     An entry is healthy with probability (1 - p_A) clear; ``clear`` is 1 unless its store or SKU has a rate
     of its own (axis_rates.py).
@@ -148,15 +148,15 @@ def mixture_scores(
         ratio = math.exp(min(difference, 600.0))
         healthy = (1.0 - rate) * clear[e]
         mix = healthy + (1.0 - healthy) * ratio
-        total += log_healthy[e] + math.log(mix)
+        total += weight[e] * (log_healthy[e] + math.log(mix))
         anomalous = (1.0 - healthy) * ratio / mix
         score[0] = anomalous * slope_anomalous[e]
         score[1] = clear[e] * (ratio - 1.0) / mix
         score[2] = (1.0 - anomalous) * slope_healthy[e]
         for a in range(3):
-            gradient[a] += score[a]
+            gradient[a] += weight[e] * score[a]
             for b in range(a + 1):
-                outer[a, b] += score[a] * score[b]
+                outer[a, b] += weight[e] * score[a] * score[b]
     for a in range(3):
         for b in range(a):
             outer[b, a] = outer[a, b]

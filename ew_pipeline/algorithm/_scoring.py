@@ -53,7 +53,7 @@ def climb(
     value = float(weights @ terms)
     n_evaluations, damping, bend, crawls = 1, 1e-3, 1.0, 0
     for _ in range(MAX_STEPS):
-        scores = _scores(terms_at, u, terms, moving)
+        scores = score_matrix(terms_at, u, terms, moving)
         n_evaluations += len(moving)
         gradient = scores @ weights
         inside = [k for k in moving if abs(u[k]) < EDGE or u[k] * gradient[k] < 0.0]
@@ -119,7 +119,9 @@ def to_unbounded(value: float, bounds: tuple[float, float]) -> float:
     return math.log(stretched / (1.0 - stretched))
 
 
-def _scores(terms_at: Callable[[Float], Float], u: Float, terms: Float, moving: tuple[int, ...]) -> Float:
+def score_matrix(
+    terms_at: Callable[[Float], Float], u: Float, terms: Float, moving: tuple[int, ...]
+) -> Float:
     scores = np.zeros((u.size, terms.size))
     for k in moving:
         step = -DIFFERENCE if u[k] > 0.0 else DIFFERENCE  # towards the inside

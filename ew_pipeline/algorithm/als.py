@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ew_pipeline.algorithm._als_kernels import half_sweep
+from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, half_sweep
+from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.svd import check_rank, thin_svd
-from ew_pipeline.algorithm.types import Float, Int32, Int64
+from ew_pipeline.algorithm.types import Float, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import UsageError, name_some
 
@@ -52,6 +53,7 @@ def als(
     floor: float = 0.05,
     level: ArrayLike | None = None,
     start: LowRankFactors | None = None,
+    threads: int = 1,
 ) -> AlsFit:
     """Fit U and V by alternating ridge regressions.
 
@@ -66,6 +68,8 @@ def als(
         L, positive, one per observed entry in row-major order.
     start
         Factors to go on from; otherwise the column means with noise from ``rng``.
+    threads
+        Blocks of lines solved side by side; the result does not depend on it.
     """
     check_rank(rank, sales.shape)
     if sweeps_least_squares < 0 or sweeps_poisson < 0 or sweeps_least_squares + sweeps_poisson == 0:
@@ -76,58 +80,87 @@ def als(
     if not (ridge > 0.0 and floor > 0.0):
         raise UsageError(f"ridge {ridge} and floor {floor} must both be positive.")
     n, m = sales.shape
-    columns = sales.by_column
-    L = np.empty(0) if level is None else _checked_level(level, sales.n_observed)
-    mean = float(sales.counts.sum(dtype=np.int64) / (L.sum() if L.size else sales.n_observed))
-    if mean == 0.0:
+    both = BothWays.of(sales, None if level is None else _checked_level(level, sales.n_observed), np.float64)
+    if both.mean == 0.0:
         return AlsFit(LowRankFactors(left=np.zeros((n, rank)), right=np.zeros((m, rank))), 0, ())
-    by_row = (sales.indptr, sales.cols, sales.counts, L)
-    by_col = (columns.indptr, columns.rows, sales.counts[columns.entry], L[columns.entry] if L.size else L)
-    for array in (*by_row, *by_col):
-        array.flags.writeable = False  # numba compiles anew for a mixture of writeable and read-only arrays
-    if start is None:
-        U, V = _first_guess(by_col, (n, m), rank, mean, rng)
-    else:
-        U, V = _checked_start(start, sales.shape, rank)
-    penalty = ridge * rank / mean
+    U, V = first_guess(both, rank, rng) if start is None else _checked_start(start, sales.shape, rank)
+    penalty = ridge * rank / both.mean
+    priors = (Prior.ridge(rank, penalty),) * 2
     path = []
-    for sweep in range(sweeps_least_squares + sweeps_poisson):
-        constant = mean if sweep < sweeps_least_squares else 0.0
-        U, _ = half_sweep(*by_row, V, U, penalty, floor * mean, constant)
-        V, loss = half_sweep(*by_col, U, V, penalty, floor * mean, constant)
-        U, V = _balanced(U, V)
-        path.append(float(loss.sum() + penalty * ((U * U).sum() + (V * V).sum())))
-    factors = LowRankFactors(left=_filled(U, sales.indptr), right=_filled(V, columns.indptr))
+    for done in range(sweeps_least_squares + sweeps_poisson):
+        variance = Variance(constant=both.mean) if done < sweeps_least_squares else Variance()
+        U, V, loss = sweep(
+            both, U, V, priors=priors, floor=floor * both.mean, variance=variance, threads=threads
+        )
+        U, V = balanced(U, V)
+        path.append(loss + penalty * float((U * U).sum() + (V * V).sum()))
+    factors = LowRankFactors(
+        left=np.asarray(filled(U, both.by_row.indptr), dtype=np.float64),
+        right=np.asarray(filled(V, both.by_column.indptr), dtype=np.float64),
+    )
     return AlsFit(factors, n_iter=len(path), objective_path=tuple(path))
 
 
-def _first_guess(
-    by_col: tuple[Int64, Int32, Int32, Float],
-    shape: tuple[int, int],
-    rank: int,
-    mean: float,
-    rng: np.random.Generator,
-) -> tuple[Float, Float]:
+def first_guess(both: BothWays, rank: int, rng: np.random.Generator) -> tuple[Real, Real]:
     """Column means, shrunk by one mean observation, and the same times noise as further directions."""
-    indptr, _, counts, L = by_col
-    sold = np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[indptr])
-    offered = np.diff(np.append(0.0, np.cumsum(L))[indptr]) if L.size else np.diff(indptr)
-    profile = (sold + mean) / (offered + 1.0) / np.sqrt(mean)
-    V = profile[:, None] * rng.standard_normal((shape[1], rank))
+    columns, dtype = both.by_column, both.by_row.level.dtype
+    sold = np.diff(np.append(0, np.cumsum(columns.counts, dtype=np.int64))[columns.indptr])
+    offered = np.diff(
+        np.append(0.0, np.cumsum(columns.level, dtype=np.float64))[columns.indptr]
+        if columns.level.size
+        else columns.indptr
+    )
+    profile = (sold + both.mean) / (offered + 1.0) / np.sqrt(both.mean)
+    V = profile[:, None] * rng.standard_normal((both.shape[1], rank))
     V[:, 0] = profile
-    U = np.zeros((shape[0], rank))
-    U[:, 0] = np.sqrt(mean)
-    return U, V
+    U = np.zeros((both.shape[0], rank))
+    U[:, 0] = np.sqrt(both.mean)
+    return U.astype(dtype), V.astype(dtype)
 
 
-def _balanced(U: Float, V: Float) -> tuple[Float, Float]:
+def sweep(
+    both: BothWays,
+    U: Real,
+    V: Real,
+    *,
+    priors: tuple[Prior, Prior],
+    floor: float,
+    variance: Variance,
+    threads: int = 1,
+    inverses: tuple[Real, Real] | tuple[None, None] = (None, None),
+) -> tuple[Real, Real, float]:
+    """All rows given the columns, then all columns given the rows; with the loss of the latter."""
+    U, _ = half_sweep(
+        both.by_row,
+        V,
+        U,
+        prior=priors[0],
+        floor=floor,
+        variance=variance,
+        inverses=inverses[0],
+        threads=threads,
+    )
+    V, loss = half_sweep(
+        both.by_column,
+        U,
+        V,
+        prior=priors[1],
+        floor=floor,
+        variance=variance,
+        inverses=inverses[1],
+        threads=threads,
+    )
+    return U, V, float(loss.sum())
+
+
+def balanced(U: Real, V: Real) -> tuple[Real, Real]:
     """The same product from the factors of least norm. Alternation alone creeps towards them: it moves one
     side at a time, and the small penalty is all that pulls."""
-    P, s, Q = thin_svd(U, V)
-    return P * np.sqrt(s), Q * np.sqrt(s)
+    P, s, Q = thin_svd(U.astype(np.float64), V.astype(np.float64))
+    return (P * np.sqrt(s)).astype(U.dtype), (Q * np.sqrt(s)).astype(V.dtype)
 
 
-def _filled(factor: Float, indptr: Int64) -> Float:
+def filled(factor: Real, indptr: Int64) -> Real:
     """Lines without an entry get the mean of the others: the penalty alone would make them zero."""
     empty = np.diff(indptr) == 0
     if not empty.any():

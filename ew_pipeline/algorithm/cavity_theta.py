@@ -50,7 +50,8 @@ def fit_theta(
 ) -> tuple[Parameters, Float, Float]:
     """Scoring steps for (alpha, p_A, s0) on the cavity predictive, in logit and log space.
 
-    Returns the parameters with the healthy and anomalous log-likelihoods of every entry there.
+    ``seen``: how often each entry counts, 0 for one that is held out. Returns the parameters with the
+    healthy and anomalous log-likelihoods of every entry there.
     """
     alpha_bounds = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
     lows = np.array([alpha_bounds[0], RATE_BOUNDS[0], INVERSE_SIZE_BOUNDS[0]])
@@ -61,6 +62,7 @@ def fit_theta(
     inner = np.clip(values, lows + 1e-3 * span, highs - 1e-3 * span)
     values = np.where(free, inner, values)
     n = data.counts.size
+    total_weight = float(seen.sum())
     step_size = 0.02
 
     def healthy(inverse_size: float) -> Float:
@@ -90,7 +92,7 @@ def fit_theta(
         g = gradient * jacobian
         # the scores of a parameter that is not free may overflow (p_A = 0, a count that noise cannot explain)
         outer = np.where(np.outer(free, free), outer, 0.0)
-        h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-6 * n, 1.0))
+        h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-6 * total_weight, 1.0))
         direction = np.clip(np.linalg.solve(h, g), -1.5, 1.5)
         logits = np.log(np.maximum(values - lows, 1e-12) / np.maximum(highs - values, 1e-12))
         moved = False

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ew_pipeline.algorithm.anomaly_models import AnomalyModel
 from ew_pipeline.algorithm.families import SampledFamily, exposure_family
+from ew_pipeline.algorithm.large_tier import fit_large_tier
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.reference import fit_reference
 from ew_pipeline.algorithm.result import DetectorFit
@@ -25,7 +26,7 @@ from ew_pipeline.algorithm.tiers import (
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, FitError, UsageError
 
-MODES = ("auto", "thorough", "variational", "fast", "paper", "paper-practical")
+MODES = ("auto", "thorough", "variational", "large", "fast", "paper", "paper-practical")
 NOISES = ("auto", "poisson", "negative_binomial")
 PROBABILITIES = ("posterior", "drop")
 SECONDS_PER_PASS_ENTRY = 30e-9  # gradient pass of the sampler; a constant, so that runs do not depend on load
@@ -33,6 +34,7 @@ SAMPLED_CHAINS = 5.0  # two chains at two or three ranks
 EASY_SECONDS = 10.0
 DIFFICULT_SECONDS = 60.0
 MOST_VARIATIONAL = 500_000  # the path over ranks, noises and families takes minutes there, hours at 1e7
+LARGE_MODES = ("large", "fast")
 FEWEST_ENTRIES = 3
 
 
@@ -45,9 +47,9 @@ class EntrywiseDetector:
     Parameters
     ----------
     mode : "auto" takes the sampler ("thorough") where the data are small, or sparse or overdispersed and
-        the budget allows, the "variational" tier above that, and "fast" (ALS) above half a million pairs;
-        "paper" is Algorithm 1 and "paper-practical" the variant of the paper's experiments, both without
-        oracle knowledge.
+        the budget allows, the "variational" tier above that, and "large" (regressions, theta on binned
+        predictions) above half a million pairs. "fast" is one round of the latter. "paper" is Algorithm 1
+        and "paper-practical" the variant of the paper's experiments, both without oracle knowledge.
     rank : "auto" (by cross-validation) or a number.
     noise : "auto", "poisson" or "negative_binomial".
     anomaly : "auto", "exponential", "thinning", "zero", "uniform", "uniform_onset", or your own
@@ -55,7 +57,8 @@ class EntrywiseDetector:
     probability : what is priced: "posterior" (the paper) or "drop", P(level >= sales / drop_fraction).
     max_rank : largest rank tried by "auto".
     cross_check : also score the chosen rank and its neighbours on held-out pairs (``held_out_curve_``).
-    n_threads : chains run side by side; the result does not depend on it.
+    n_threads : chains, or blocks of rows, that are worked on side by side; None takes one for chains and
+        every core this process may use for blocks. The result does not depend on it.
     random_state : seed; the same data and seed give the same result.
 
     Examples
@@ -82,7 +85,7 @@ class EntrywiseDetector:
         drop_fraction: float = 0.5,
         max_rank: int = 10,
         cross_check: bool = False,
-        n_threads: int = 1,
+        n_threads: int | None = None,
         budget: SamplerBudget | None = None,
         random_state: int = 0,
     ) -> None:
@@ -107,13 +110,15 @@ class EntrywiseDetector:
         self._check_settings(sales)
         plan = self._plan(sales, _checked_level(level, sales))
         _refuse_hopeless(sales)
-        if self.mode in ("fast", "paper", "paper-practical"):
+        if self.mode in LARGE_MODES:
+            return fit_large_tier(plan)
+        if self.mode in ("paper", "paper-practical"):
             return fit_reference(plan)
         if self.mode == "auto" and sales.n_observed > MOST_VARIATIONAL:
             reason = (
                 f"{sales.n_observed:,} pairs: more than {MOST_VARIATIONAL:,} take the other tiers too long"
             )
-            return fit_reference(replace(plan, mode="fast", mode_reason=reason))
+            return fit_large_tier(replace(plan, mode="large", mode_reason=reason))
         fit = self._explore_and_fit(plan)
         sampled = fit.mode_ == "thorough" and fit.noise_ == "poisson"  # the family too, with theta
         if self.anomaly == "auto" and not sampled and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
@@ -192,7 +197,7 @@ class EntrywiseDetector:
             check_rank(self.rank, sales.shape)
         if self.anomaly != "auto":
             exposure_family(self.anomaly)
-        if self.max_rank < 1 or self.n_threads < 1:
+        if self.max_rank < 1 or (self.n_threads is not None and self.n_threads < 1):
             raise UsageError(f"max_rank is {self.max_rank} and n_threads {self.n_threads}; both start at 1.")
 
 

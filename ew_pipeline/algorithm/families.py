@@ -16,7 +16,7 @@ from ew_pipeline.algorithm.anomaly_models import AnomalyModel, anomaly_model
 from ew_pipeline.algorithm.types import Float
 
 if TYPE_CHECKING:
-    from ew_pipeline.algorithm.observations import Observations
+    from ew_pipeline.algorithm.observations import HasCounts, Observations
 
 THINNING_SHAPE = 1e12
 SMALLEST_ALPHA = 0.001  # as a share of the range: at alpha = 0 one sale would be impossible
@@ -39,7 +39,7 @@ class ExposureFamily(Protocol):
     def mean_factor(self, alpha: float) -> float:
         """g(alpha), Eq. (def-g)."""
 
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
+    def terms(self, data: HasCounts, means: Float, alpha: float) -> tuple[Float, Float]:
         """Log-likelihood of each count as an anomaly, and its derivative in alpha."""
 
     def weights(
@@ -72,7 +72,7 @@ class GammaExposure:
     def mean_factor(self, alpha: float) -> float:
         return alpha if self.s > 0.0 else 0.0
 
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
+    def terms(self, data: HasCounts, means: Float, alpha: float) -> tuple[Float, Float]:
         if self.s == 0.0:
             return np.where(data.counts == 0.0, 0.0, mixture.LOG_ZERO), np.zeros(means.size)
         log_pmf = np.empty(means.size)
@@ -104,7 +104,7 @@ class UniformExposure:
     def mean_factor(self, alpha: float) -> float:
         return alpha if self.alpha_free else 0.5
 
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
+    def terms(self, data: HasCounts, means: Float, alpha: float) -> tuple[Float, Float]:
         log_pmf = np.empty(means.size)
         slope = np.empty(means.size)
         mixture.uniform_exposure_terms(
@@ -165,7 +165,7 @@ class MixedPoisson:
         values = self.model.log_pmf(counts, means, min(max(alpha, low), high))
         return np.asarray(np.maximum(values, mixture.LOG_ZERO))
 
-    def terms(self, data: Observations, means: Float, alpha: float) -> tuple[Float, Float]:
+    def terms(self, data: HasCounts, means: Float, alpha: float) -> tuple[Float, Float]:
         log_pmf = self._log_pmf(data.counts, means, alpha)
         low, high = self.model.alpha_bounds
         step = 1e-4 * (high - low) * (1.0 if 2.0 * alpha < low + high else -1.0) or 1e-4

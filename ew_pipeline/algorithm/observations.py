@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm.types import Float, Int32, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
+
+
+class HasCounts(Protocol):
+    """Counts with log x!: all that a law of counts needs to know of them."""
+
+    @property
+    def counts(self) -> Float: ...
+
+    @property
+    def log_factorial(self) -> Float: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ class Plan:
     noise: str
     anomaly: str | AnomalyModel
     max_rank: int
-    n_threads: int
+    n_threads: int | None
     rng: np.random.Generator
     mode: str
     mode_reason: str

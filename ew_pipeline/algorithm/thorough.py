@@ -191,7 +191,7 @@ def _chains(
             blind=found.difficult and plan.rank is None,
             doubtful=is_sparse(found.data),
             overdispersed=plan.noise != "poisson",
-            n_threads=plan.n_threads,
+            n_threads=plan.n_threads or 1,
         )
         runs += 1
         if ensemble.r_hat <= R_HAT_LIMIT or runs == most_runs:

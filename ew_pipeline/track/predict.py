@@ -33,7 +33,7 @@ from ew_pipeline.errors import DataError, name_some
 
 REQUIRED = ("store_id", "sku_id", "units")
 RESULT = ("anomaly_probability", "expected_units")
-PLUG_IN_MODES = ("fast", "paper", "paper-practical")  # whose f takes the rate as known
+PLUG_IN_MODES = ("paper", "paper-practical")  # whose f takes the rate as known
 LEVEL_FREE_MODES = ("paper", "paper-practical")  # whose factors are of the sales, level or not
 
 

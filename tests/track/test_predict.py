@@ -38,7 +38,7 @@ def tiny(**changes: object) -> DetectorFit:
         noise_="poisson",
         anomaly_="exponential",
         dispersion_size_=np.inf,
-        mode_="fast",
+        mode_="paper",
         mode_reason_="as asked",
         converged_=True,
         factors_=LowRankFactors(np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]])),
@@ -88,8 +88,8 @@ def test_missing_units_still_have_expected_units():
 def test_a_model_with_history_needs_the_level_of_a_pair_it_has_not_seen():
     pair = {"store_id": ["S2"], "sku_id": ["K2"], "units": [0]}
     level = np.ones(3)
-    assert ask(tiny(), level, **pair).isna().all(axis=None)
-    assert ask(tiny(), level, **pair, level=[2.0])["expected_units"].iloc[0] == 12.0
+    assert ask(tiny(mode_="large"), level, **pair).isna().all(axis=None)
+    assert ask(tiny(mode_="large"), level, **pair, level=[2.0])["expected_units"].iloc[0] == 12.0
     assert ask(tiny(mode_="paper"), level, **pair)["expected_units"].iloc[0] == 6.0  # knows no level
 
 

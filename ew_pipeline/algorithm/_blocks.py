@@ -1,0 +1,57 @@
+"""Compiled passes over blocks of lines or entries, side by side on threads.
+
+Each block writes its own part of the output, so the result does not depend on how many threads there
+are. Threads are Python's: the kernels release the interpreter's lock, several fits may run at once (which
+numba's own thread pools do not all allow), and the kernels stay plain functions of a range that a worker
+on another machine can call for its rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ew_pipeline.algorithm.types import Int64
+
+BLOCKS_PER_THREAD = 4  # so that a slow block does not leave the other threads waiting
+WORTH_A_THREAD = 100_000  # entries below which waking a thread costs more than it saves
+
+Block = Callable[[int, int], object]
+
+
+def available_threads() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_line_blocks(work: Block, indptr: Int64, threads: int) -> None:
+    """``work(first, end)`` for blocks of lines that hold about equally many entries."""
+    n_entries = int(indptr[-1])
+    threads = min(threads, max(1, n_entries // WORTH_A_THREAD))
+    shares = np.linspace(0, n_entries, threads * BLOCKS_PER_THREAD + 1)
+    cuts = np.searchsorted(indptr, shares)
+    cuts[0], cuts[-1] = 0, len(indptr) - 1
+    _run(work, cuts, threads)
+
+
+def in_entry_blocks(work: Block, n_entries: int, threads: int) -> None:
+    """``work(first, end)`` for equal blocks of entries."""
+    threads = min(threads, max(1, n_entries // WORTH_A_THREAD))
+    _run(work, np.linspace(0, n_entries, threads * BLOCKS_PER_THREAD + 1).astype(np.int64), threads)
+
+
+def entry_shares(work: Block, n_entries: int, threads: int) -> None:
+    """``work(first, end)`` once per thread, for work that needs a table of its own."""
+    threads = min(threads, max(1, n_entries // WORTH_A_THREAD))
+    _run(work, np.linspace(0, n_entries, threads + 1).astype(np.int64), threads)
+
+
+def _run(work: Block, cuts: Int64, threads: int) -> None:
+    if threads == 1:
+        work(int(cuts[0]), int(cuts[-1]))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, cuts[:-1].tolist(), cuts[1:].tolist()))

@@ -1,0 +1,166 @@
+"""Compiled passes of the large-scale fit: what each entry would be predicted to be without itself, and
+the probability that it is healthy.
+
+The factors come from scoring steps of the marginal likelihood (see ``_als_kernels.half_sweep``), so with
+P_i, P_j the inverse informations of the entry's row and column
+
+    Var = v' P_i v + u' P_j u        h = min(.7, Var w)        m_loo = m - Var (w y - w m) / (1 - h)
+
+is the one-step leave-one-out estimate, as in ``_variational_kernels.leave_one_out``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, Real, lay_out, rates_of
+from ew_pipeline.algorithm._mixture_kernels import LARGE_SIZE, log_rising
+from ew_pipeline.algorithm._numba import njit, njit_fast
+from ew_pipeline.algorithm._variational_kernels import CV2_LIMIT, LEVERAGE_LIMIT
+from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
+
+
+@njit_fast
+def leave_one_out_lines(
+    first_line: int,
+    end_line: int,
+    indptr: Int64,
+    others: Int32,
+    counts: Int32,
+    level: Real,
+    healthy: Real,
+    left: Real,
+    right: Real,
+    left_inverses: Real,
+    right_inverses: Real,
+    floor: float,
+    inverse_size: float,
+    alpha: float,
+    inverse_shape: float,
+    means: Real,
+    cavity: Real,
+    cv2: Real,
+) -> None:
+    """In-sample and leave-one-out means (with the level), and the latter's squared coefficient of
+    variation, of the entries of some rows."""
+    r = left.shape[1]
+    A = np.zeros((1 + r, STRIDE), dtype=left.dtype)
+    m = np.empty(STRIDE, dtype=left.dtype)
+    var = np.empty(STRIDE, dtype=left.dtype)
+    uu = np.empty(left_inverses.shape[1], dtype=left.dtype)
+    for i in range(first_line, end_line):
+        t = 0
+        for k in range(r):
+            for q in range(k + 1):
+                uu[t] = (left[i, k] * left[i, q] + left_inverses[i, t]) * (1.0 if k == q else 2.0)
+                t += 1
+        for first in range(indptr[i], indptr[i + 1], CHUNK):
+            size = min(CHUNK, indptr[i + 1] - first)
+            lay_out(first, size, others, right, A)
+            rates_of(size, left, i, floor, A, m)
+            _variance(first, size, others, left_inverses, right_inverses, uu, i, r, A, var)
+            for c in range(size):
+                e = first + c
+                L = level[e] if level.size > 0 else 1.0
+                f = healthy[e] if healthy.size > 0 else 1.0
+                rate = float(m[c])
+                mu = L * rate
+                keep = f / (1.0 + mu * inverse_size)
+                lost = (1.0 - f) / (1.0 + mu * alpha * inverse_shape)
+                weight = L * (keep + alpha * lost) / rate
+                score = counts[e] * (keep + lost) / rate - weight * rate
+                h = min(LEVERAGE_LIMIT, var[c] * weight)
+                loo = rate - var[c] * score / (1.0 - h)
+                loo = min(max(loo, 0.2 * rate), 5.0 * rate)
+                means[e] = mu
+                cavity[e] = L * loo
+                cv2[e] = min(CV2_LIMIT, var[c] / (1.0 - h) / (loo * loo))
+
+
+@njit_fast
+def _variance(
+    first: int,
+    size: int,
+    others: Int32,
+    left_inverses: Real,
+    right_inverses: Real,
+    uu: Real,
+    i: int,
+    r: int,
+    A: Real,
+    var: Real,
+) -> None:
+    start = np.uint64(first)
+    for c in range(size):
+        j = np.uint64(others[start + np.uint64(c)])
+        total = var.dtype.type(0)
+        for t in range(uu.size):
+            total += right_inverses[j, t] * uu[t]
+        var[c] = total
+    t = 0
+    for k in range(r):
+        for q in range(k + 1):
+            share = left_inverses[i, t]
+            if k != q:
+                share += share
+            for c in range(size):
+                var[c] += share * A[k + 1, c] * A[q + 1, c]
+            t += 1
+
+
+@njit
+def healthy_entries(
+    first: int,
+    end: int,
+    counts: Int32,
+    means: Float32,
+    cv2: Float32,
+    log_factorial: Float,
+    alpha: float,
+    anomaly_rate: float,
+    inverse_size: float,
+    shape: float,
+    healthy: Float32,
+) -> None:
+    """f = P(healthy | x) of some entries, anomalous counts being NB(alpha mu, s); ``shape`` 0: no sales."""
+    prior = math.log(anomaly_rate / (1.0 - anomaly_rate)) if anomaly_rate > 0.0 else -math.inf
+    for e in range(first, end):
+        count = counts[e]
+        x = float(count)
+        mu = float(means[e])
+        spread = cv2[e] + inverse_size
+        ways = log_factorial[count] if count < log_factorial.size else math.lgamma(x + 1.0)
+        if spread * LARGE_SIZE < 1.0:
+            log_healthy = x * math.log(mu) - mu - ways
+        else:
+            size = 1.0 / spread
+            log_healthy = (
+                log_rising(x, size) - ways + x * math.log(mu / (mu + size)) - size * math.log1p(mu * spread)
+            )
+        mean = alpha * mu
+        if shape == 0.0:
+            log_anomalous = 0.0 if count == 0 else -math.inf
+        elif shape > LARGE_SIZE:
+            log_anomalous = x * math.log(mean) - mean - ways
+        else:
+            constant = 0.0 if shape == 1.0 else log_rising(x, shape) - ways
+            log_anomalous = constant + x * math.log(mean / (mean + shape)) - shape * math.log1p(mean / shape)
+        odds = prior + log_anomalous - log_healthy
+        healthy[e] = 1.0 / (1.0 + math.exp(min(odds, 80.0)))
+
+
+@njit
+def transpose_lines(
+    indptr: Int64, cols: Int32, counts: Int32, col_indptr: Int64, rows: Int32, col_counts: Int32, entry: Int32
+) -> None:
+    """The entries column by column, rows ascending; ``entry`` is where each stands in row-major order."""
+    at = col_indptr[:-1].copy()
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            p = at[cols[e]]
+            rows[p] = i
+            col_counts[p] = counts[e]
+            entry[p] = e
+            at[cols[e]] = p + 1

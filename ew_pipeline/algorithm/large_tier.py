@@ -1,0 +1,123 @@
+"""The two tiers for many pairs, on the same fit.
+
+large   rounds of regressions and theta until theta settles   the default above half a million pairs
+fast    one round, the rank on a part of the rows             a few seconds at national scale
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ew_pipeline.algorithm._als_kernels import Real
+from ew_pipeline.algorithm._blocks import available_threads
+from ew_pipeline.algorithm.als import filled
+from ew_pipeline.algorithm.anomaly_models import anomaly_model
+from ew_pipeline.algorithm.binned_theta import binned_theta
+from ew_pipeline.algorithm.both_ways import BothWays
+from ew_pipeline.algorithm.factors import LowRankFactors
+from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.folds import RankCurve
+from ew_pipeline.algorithm.large import FULL, QUICK, Effort, LargeFit, fit_large, start_large
+from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.plan import Plan
+from ew_pipeline.algorithm.result import DetectorFit
+from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.algorithm.types import Float, Float32
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a tier may spend: on the fit, and entries on the choice of the rank."""
+
+    effort: Effort
+    rank_entries: int
+
+
+QUICK_FROM = 200_000  # pairs; below, all rounds take a second or two
+
+SPENDING = {
+    "large": Spending(FULL, 4_000_000),
+    "fast": Spending(QUICK, 1_000_000),
+}
+
+
+def fit_large_tier(plan: Plan) -> DetectorFit:
+    """Rank on held-out pairs, then M and theta together. "auto" is the exponential onset here."""
+    mode = plan.mode if plan.sales.n_observed >= QUICK_FROM else "large"
+    spending = SPENDING[mode]
+    threads = plan.n_threads or available_threads()
+    name = "exponential" if plan.anomaly == "auto" else plan.anomaly
+    family = exposure_family(name)
+    rank, curve = plan.rank, None
+    if rank is None:
+        curve = _curve(plan, spending, threads)
+        rank = curve.best if curve is not None else 1
+    both = BothWays.of(plan.sales, plan.level)
+    start = start_large(both, rank, plan.rng, spending.effort, threads)
+    fit = fit_large(both, family, start, noise=plan.noise, effort=spending.effort, threads=threads)
+    theta = binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain)
+    factors = LowRankFactors(
+        _double(filled(fit.left, both.by_row.indptr)), _double(filled(fit.right, both.by_column.indptr))
+    )
+    del both, start  # half of the memory, and the results below need some
+    cavity_cv = _double(np.sqrt(fit.cv2))
+    size = fit.parameters.inverse_size
+    return DetectorFit(
+        sales=plan.sales,
+        posterior_=1.0 - _double(fit.healthy),
+        expected_sales_=_double(fit.means),
+        expected_cv_=cavity_cv,
+        cavity_sales_=_double(fit.cavity),
+        cavity_cv_=cavity_cv,
+        theta_=theta,
+        rank_=rank,
+        noise_="negative_binomial" if size > 0.0 else "poisson",
+        anomaly_=family.name,
+        dispersion_size_=1.0 / size if size > 0.0 else math.inf,
+        mode_=plan.mode,
+        mode_reason_=plan.mode_reason,
+        converged_=fit.converged,
+        factors_=factors,
+        anomaly_model=anomaly_model(name),
+        null_gain_=fit.null_gain,
+        held_out_curve_=curve,
+        rank_weights_={rank: 1.0},
+        diagnostics_={"rounds": float(fit.rounds), "sweeps": float(fit.sweeps)},
+        warnings_=_warnings(fit, theta),
+        probability=plan.probability,
+        drop_fraction=plan.drop_fraction,
+    )
+
+
+def _curve(plan: Plan, spending: Spending, threads: int) -> RankCurve | None:
+    """Held-out scores by rank, or nothing where there is no choice."""
+    if len(plan.ranks) == 1:
+        return None
+    family = exposure_family("exponential" if plan.anomaly == "auto" else plan.anomaly)
+    return held_out_rank(
+        plan.sales,
+        plan.level,
+        family,
+        plan.ranks,
+        plan.rng,
+        most_entries=spending.rank_entries,
+        threads=threads,
+    )
+
+
+def _warnings(fit: LargeFit, theta: Theta) -> tuple[str, ...]:
+    words = []
+    if not fit.converged:
+        words.append("the fit did not converge; do not publish it")
+    if theta.at_bound:
+        words.append("theta is on the edge of its range; do not publish it")
+    if not theta.identified:
+        words.append(f"theta is {theta.reason}")
+    return tuple(words)
+
+
+def _double(values: Float32 | Real) -> Float:
+    return values.astype(np.float64)

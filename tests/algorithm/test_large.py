@@ -1,0 +1,267 @@
+"""The large-scale fit: its kernels against plain numpy, theta against the truth, work counted."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from ew_pipeline import EntrywiseDetector, SalesMatrix
+from ew_pipeline.algorithm import _blocks
+from ew_pipeline.algorithm import als as als_module
+from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, half_sweep
+from ew_pipeline.algorithm.anomaly_models import anomaly_model
+from ew_pipeline.algorithm.both_ways import BothWays
+from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.large import (
+    FULL,
+    Effort,
+    FactorState,
+    fit_large,
+    healthy_probabilities,
+    learnt_prior,
+    start_large,
+)
+from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.noise import NegativeBinomial
+from ew_pipeline.algorithm.posterior import healthy_probability
+from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
+
+EXPONENTIAL = exposure_family("exponential")
+
+
+def frozen(array):
+    array.flags.writeable = False
+    return array
+
+
+def drawn(observed=250_000, n=2000, m=900, rank=3, seed=0, **other):
+    return draw_sparse(
+        SparseSettings(n=n, m=m, observed=observed, rank=rank, **other), np.random.default_rng(seed)
+    )
+
+
+@pytest.fixture(scope="module")
+def poisson():
+    return drawn()
+
+
+@pytest.fixture(scope="module")
+def fitted(poisson):
+    both = BothWays.of(poisson.sales)
+    start = start_large(both, 3, np.random.default_rng(0), FULL, 1)
+    return fit_large(both, EXPONENTIAL, start, noise="auto", effort=FULL, threads=1)
+
+
+def test_both_ways_hold_the_same_entries(poisson):
+    sales = poisson.sales
+    both = BothWays.of(sales, np.arange(1.0, sales.n_observed + 1))
+    columns = both.by_column
+    np.testing.assert_array_equal(sales.rows[both.entry], columns.others)
+    np.testing.assert_array_equal(sales.counts[both.entry], columns.counts)
+    np.testing.assert_array_equal(both.by_row.level[both.entry], columns.level)
+    np.testing.assert_array_equal(np.diff(columns.indptr), np.bincount(sales.cols, minlength=sales.shape[1]))
+    assert (np.diff(columns.others)[np.diff(sales.cols[both.entry]) == 0] > 0).all()
+
+
+def test_a_half_sweep_is_one_scoring_step_of_the_mixture():
+    """The new factors against the normal equations of the score and its expected slope, line by line."""
+    rng = np.random.default_rng(1)
+    n, m, r = 30, 400, 3
+    sales = SalesMatrix.from_dense(rng.poisson(4.0, (n, m)), rng.random((n, m)) < 0.8)
+    e = sales.n_observed
+    f, L = rng.uniform(0.0, 1.0, e), rng.uniform(0.5, 2.0, e)
+    U, V = rng.uniform(0.5, 1.5, (n, r)), rng.uniform(0.5, 1.5, (m, r))
+    K = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, 0.2], [0.0, 0.2, 1.5]])
+    prior = Prior(K, np.array([1.0, 0.5, 2.0]))
+    law = Variance(inverse_size=0.2, alpha=0.3, inverse_shape=1.0)
+    inverses = np.empty((n, 6))
+    new, _ = half_sweep(
+        Lines(sales.indptr, sales.cols, sales.counts, frozen(L), frozen(f)),
+        V,
+        U,
+        prior=prior,
+        floor=0.01,
+        variance=law,
+        inverses=inverses,
+    )
+    for i in range(n):
+        part = slice(sales.indptr[i], sales.indptr[i + 1])
+        v, x, level, healthy = V[sales.cols[part]], sales.counts[part], L[part], f[part]
+        rate = v @ U[i]
+        mu = level * rate
+        good = (x - mu) / (rate * (1 + 0.2 * mu))
+        bad = (x - 0.3 * mu) / (rate * (1 + 0.3 * mu))
+        slope = healthy * level / (rate * (1 + 0.2 * mu)) + (1 - healthy) * 0.3 * level / (
+            rate * (1 + 0.3 * mu)
+        )
+        H = (v * slope[:, None]).T @ v + K
+        score = v.T @ (healthy * good + (1 - healthy) * bad) - K @ (U[i] - prior.mean)
+        np.testing.assert_allclose(new[i], U[i] + np.linalg.solve(H, score), rtol=1e-9)
+        np.testing.assert_allclose(inverses[i], np.linalg.inv(H)[np.tril_indices(r)], rtol=1e-9)
+
+
+def test_leave_one_out_is_what_a_fit_without_the_entry_predicts():
+    """One-step cavity of an entry against sweeps to convergence with that entry taken out."""
+    sales = drawn(observed=6_000, n=150, m=100, rank=2, seed=3, anomaly_rate=0.0).sales
+    both = BothWays.of(sales, None, np.float64)
+    variance = Variance()
+    U, V = start_large(both, 2, np.random.default_rng(0), Effort(least_squares=4, poisson=40), 1)
+    state = FactorState.start(both, U, V)
+    for _ in range(30):
+        state.sweep(both, variance, 1)
+    means, cavity, cv2 = (np.empty(sales.n_observed) for _ in range(3))
+    state.predict(both, variance, 1, means, cavity, cv2)
+    moved, believed = [], []
+    for e in range(0, sales.n_observed, 311):
+        keep = np.ones(sales.n_observed, dtype=bool)
+        keep[e] = False
+        part = BothWays.of(sales.select(keep), None, np.float64)
+        other = FactorState.start(part, state.left, state.right)
+        other.priors = state.priors
+        for _ in range(15):
+            other.sweep(part, variance, 1)
+        moved.append(other.left[sales.rows[e]] @ other.right[sales.cols[e]] - means[e])
+        believed.append(cavity[e] - means[e])
+    assert np.corrcoef(moved, believed)[0, 1] > 0.98
+    assert np.polyfit(moved, believed, 1)[0] == pytest.approx(1.0, abs=0.15)
+
+
+def test_f_is_the_posterior_of_the_predictive(poisson):
+    sales = poisson.sales
+    rng = np.random.default_rng(2)
+    some = slice(0, 3000)
+    means = rng.uniform(0.2, 40.0, 3000).astype(np.float32)
+    cv2 = rng.uniform(0.001, 0.3, 3000).astype(np.float32)
+    for name, p in (("exponential", 0.3), ("thinning", 0.3), ("zero", 0.0), ("uniform", 0.4)):
+        theta = Parameters(p, 0.07, 0.2)
+        got = healthy_probabilities(sales.counts[some], means, cv2, exposure_family(name), theta)
+        size = 1.0 / (cv2.astype(float) + 0.2)
+        expected = healthy_probability(
+            sales.counts[some], means, p, 0.07, NegativeBinomial(size), anomaly_model(name)
+        )
+        np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+def test_a_learnt_prior_has_the_mean_and_spread_of_the_lines_with_their_own_uncertainty():
+    rng = np.random.default_rng(0)
+    truth = rng.multivariate_normal([2.0, -1.0], [[1.0, 0.4], [0.4, 0.5]], 100_000)
+    own = np.array([[0.3, 0.1], [0.1, 0.2]])
+    shrunk_away = truth - rng.multivariate_normal([0.0, 0.0], own, len(truth))
+    prior = learnt_prior(truth, np.tile(own[np.tril_indices(2)], (len(truth), 1)))
+    np.testing.assert_allclose(prior.mean, [2.0, -1.0], atol=0.02)
+    np.testing.assert_allclose(np.linalg.inv(prior.precision), np.cov(shrunk_away.T), atol=0.03)
+
+
+@pytest.mark.parametrize("size", [None, 30.0])
+def test_theta_and_demand_are_near_the_truth(size):
+    instance = drawn(dispersion_size=size, seed=5)
+    fit = EntrywiseDetector("large").fit(instance.sales)
+    assert fit.rank_ == 3
+    assert fit.noise_ == ("poisson" if size is None else "negative_binomial")
+    assert fit.converged_
+    assert fit.theta_.anomaly_rate == pytest.approx(0.04, rel=0.15)
+    low, high = fit.theta_.anomaly_rate_interval
+    assert low < 0.04 < high
+    low, high = fit.theta_.alpha_interval
+    assert low < 0.2 < high
+    error = np.linalg.norm(fit.expected_sales_ - instance.rates) / np.linalg.norm(instance.rates)
+    plain = als_module.als(instance.sales, 3, np.random.default_rng(0)).factors.rates_at(instance.sales)
+    assert error < np.linalg.norm(plain - instance.rates) / np.linalg.norm(instance.rates)
+
+
+def test_fast_is_close_to_large(poisson, fitted):
+    fast = EntrywiseDetector("fast").fit(poisson.sales)
+    assert fast.mode_ == "fast"
+    assert fast.rank_ == 3
+    assert fast.diagnostics_["rounds"] == 1
+    assert fast.theta_.anomaly_rate == pytest.approx(0.04, rel=0.2)
+    assert np.corrcoef(fast.posterior_, 1.0 - fitted.healthy)[0, 1] > 0.97
+
+
+def test_auto_takes_it_above_half_a_million_pairs_and_says_so(monkeypatch, poisson):
+    monkeypatch.setattr("ew_pipeline.algorithm.detector.MOST_VARIATIONAL", 1000)
+    fit = EntrywiseDetector(rank=3).fit(poisson.sales)
+    assert fit.mode_ == "large"
+    assert "250,000 pairs" in fit.mode_reason_
+
+
+@pytest.mark.parametrize("mode", ["large", "fast"])
+def test_with_a_level_the_low_rank_is_the_ratio(mode, poisson):
+    rng = np.random.default_rng(7)
+    sales = poisson.sales
+    level = rng.gamma(2.0, 4.0, sales.n_observed)
+    exposure = np.where(rng.random(level.size) < 0.04, rng.exponential(0.2, level.size), 1.0)
+    counts = rng.poisson(level * exposure).astype(np.int32)
+    sold = SalesMatrix(sales.indptr, sales.cols, frozen(counts), sales.shape, sales.store_ids, sales.sku_ids)
+    fit = EntrywiseDetector(mode).fit(sold, level=level)
+    assert fit.rank_ == 1
+    assert fit.theta_.anomaly_rate == pytest.approx(0.04, rel=0.15)
+    np.testing.assert_allclose(np.median(fit.expected_sales_ / level), 1.0, atol=0.02)
+
+
+def test_the_result_does_not_depend_on_threads(monkeypatch, poisson):
+    monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1000)
+    one, three = (EntrywiseDetector("large", n_threads=k).fit(poisson.sales) for k in (1, 3))
+    # the blocks are exact; the small dense algebra between them is the library's, right to rounding
+    np.testing.assert_allclose(one.posterior_, three.posterior_, atol=2e-4)
+    np.testing.assert_allclose(one.expected_sales_, three.expected_sales_, rtol=1e-3)
+    assert one.theta_.anomaly_rate == pytest.approx(three.theta_.anomaly_rate, rel=1e-3)
+    assert (one.rank_, one.noise_) == (three.rank_, three.noise_)
+
+
+def test_blocks_of_lines_give_the_same_bits_on_any_number_of_threads(monkeypatch, poisson):
+    monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1000)
+    both = BothWays.of(poisson.sales)
+    U, V = start_large(both, 3, np.random.default_rng(0), Effort(least_squares=1, poisson=0), 1)
+    results = []
+    for threads in (1, 3):
+        state = FactorState.start(both, U, V)
+        state.sweep(both, Variance(), threads)
+        out = [np.empty(poisson.sales.n_observed, dtype=np.float32) for _ in range(3)]
+        state.predict(both, Variance(), threads, *out)
+        results.append([state.left, state.right, *state.inverses, *out])
+    for one, three in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_the_rank_is_found_on_held_out_entries(rank):
+    instance = drawn(rank=rank, observed=120_000, n=1000, m=600, seed=11)
+    rng = np.random.default_rng(0)
+    curve = held_out_rank(
+        instance.sales, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, most_entries=10**9, threads=1
+    )
+    assert curve.best == rank
+    part = held_out_rank(
+        instance.sales, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, most_entries=60_000, threads=1
+    )
+    assert part.best == rank
+
+
+def test_work_is_counted_in_sweeps_and_memory_in_entries(monkeypatch, poisson):
+    """Passes over the data and bytes per entry, which load does not change; nothing of the size n x m."""
+    sweeps = []
+    real = als_module.half_sweep
+    monkeypatch.setattr(als_module, "half_sweep", lambda *a, **k: sweeps.append(1) or real(*a, **k))
+    sales = poisson.sales
+    EntrywiseDetector("large", rank=3).fit(sales)  # compiled
+    sweeps.clear()
+    tracemalloc.start()
+    EntrywiseDetector("large", rank=3).fit(sales)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(sweeps) / 2 <= FULL.least_squares + FULL.poisson + FULL.rounds * FULL.sweeps
+    assert peak < 90 * sales.n_observed + 30e6
+    sweeps.clear()
+    EntrywiseDetector("fast", rank=3).fit(sales)
+    assert len(sweeps) / 2 == 6
+
+
+def test_nothing_of_the_size_of_the_whole_matrix_is_made():
+    sparse = drawn(observed=60_000, n=20_000, m=15_000, rank=1, seed=1)  # 3e8 pairs, 2.4 GB as doubles
+    tracemalloc.start()
+    EntrywiseDetector("large", rank=1).fit(sparse.sales)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
