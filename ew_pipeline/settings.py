@@ -47,6 +47,10 @@ class Settings(BaseSettings):
         104, ge=1, description="newest published weeks whose scores and models `ew audit prune` leaves whole"
     )
 
+    def on_cluster(self, address: str | None) -> Settings:
+        """The same with another Dask scheduler, if one is given."""
+        return self if address is None else self.model_copy(update={"dask_address": address})
+
     @property
     def root(self) -> Path:
         """The home as an absolute path."""

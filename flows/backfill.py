@@ -49,12 +49,14 @@ def backfill(
     parallel: int = 1,
     recheck: bool = False,
     override_why: str | None = None,
+    dask: str | None = None,
 ) -> State[Backfill]:
     """Run the weeks from ``first`` to ``last``; see ``ew_pipeline.weekly.backfill``.
 
+    ``dask``: the scheduler of a cluster whose workers run the weeks.
     The state is Completed when every week is live, else Partial; its message names the weeks that are not.
     """
-    settings = Settings()
+    settings = Settings().on_cluster(dask)
     weeks = weeks_between(Week.parse(first), Week.parse(last))
     request = make_request(
         settings,

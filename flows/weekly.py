@@ -37,13 +37,15 @@ def weekly(
     config: dict[str, Any] | None = None,
     shadow: bool = False,
     override_why: str | None = None,
+    dask: str | None = None,
 ) -> State[Outcome]:
     """Check the data, fit the detector, decide, and publish the week's flags if they are fit to be.
 
     ``week`` defaults to the last complete one. ``config`` holds fields of ``RunConfig`` that differ from the
-    champion's. The state is named after the outcome: Published, Unchanged, Held or Shadow.
+    champion's. ``dask``: the scheduler of a cluster whose workers fit the segments.
+    The state is named after the outcome: Published, Unchanged, Held or Shadow.
     """
-    settings = Settings()
+    settings = Settings().on_cluster(dask)
     request = make_request(
         settings,
         week=week,

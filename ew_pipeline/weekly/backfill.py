@@ -1,48 +1,29 @@
 """Many weeks, one after the other or side by side: resumable, and one bad week does not stop the rest.
 
 Everything that takes time to start (MLflow's process, Great Expectations, compiled kernels) is started once
-for all weeks, or once per process with ``parallel``.
+for all weeks, or once per process with ``parallel``, or once per worker of a cluster.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ew_pipeline.console import ExitCode
-from ew_pipeline.errors import DataError, EwError, UsageError
+from ew_pipeline.errors import UsageError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.backfill_journal import Journal
+from ew_pipeline.weekly.outcome import WeekDone, run_one_week
 from ew_pipeline.weekly.records import WeekRequest
-from ew_pipeline.weekly.run import run_week
 
-GOOD = ("published", "unchanged", "shadow")
 MakeSteps = Callable[[Week], Steps]
-
-
-@dataclass(frozen=True)
-class WeekDone:
-    """How one week of a backfill ended. ``skipped``: it was not even read, nothing had changed."""
-
-    week: Week
-    status: str  # published, unchanged, held, shadow, rejected or failed
-    run_id: str | None
-    words: str
-    seconds: float
-    skipped: bool = False
-    timings: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def good(self) -> bool:
-        return self.status in GOOD
 
 
 @dataclass(frozen=True)
@@ -98,7 +79,13 @@ def backfill_weeks(
     In order by default: the gate then compares each week with the one before it, as it would have then. With
     ``parallel`` processes it compares with what is published at that moment. ``recheck`` reads also the weeks
     that the journal knows to be done. ``tracking``: one that is running already; not used with ``parallel``.
+    Where the settings name a Dask scheduler, the weeks are run side by side on its workers.
     """
+    if parallel > 1 and settings.dask_address is not None:
+        raise UsageError(
+            f"weeks are to run in {parallel} processes here and on the cluster at {settings.dask_address}.",
+            "choose one: --parallel, or --dask (EW_DASK_ADDRESS).",
+        )
     journal = Journal(settings)
     done: dict[Week, WeekDone] = {}
 
@@ -114,34 +101,17 @@ def backfill_weeks(
             for known in _known(request, weeks, journal, ledger):
                 note(known)
         todo = [week for week in weeks if week not in done]
-    if parallel > 1 and len(todo) > 1:
+    if settings.dask_address is not None and todo:
+        from ew_pipeline.distribute.weeks import run_weeks
+
+        run_weeks(settings.dask_address, request, todo, settings, note)
+    elif parallel > 1 and len(todo) > 1:
         _run_parallel(request, todo, settings, parallel, note)
     elif todo:
         with nullcontext(tracking) if tracking is not None else Tracking(settings) as running:
             for week in todo:
                 note(run_one_week(replace(request, week=week), settings, make_steps(week), running))
     return Backfill(tuple(done[week] for week in weeks))
-
-
-def run_one_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: Tracking) -> WeekDone:
-    """Run a week; whatever goes wrong with it is its outcome, not the end of the backfill."""
-    started = time.perf_counter()
-    try:
-        outcome = run_week(request, settings, steps, tracking)
-    except Exception as error:
-        status = "rejected" if isinstance(error, DataError) else "failed"
-        known = error.message if isinstance(error, EwError) else f"{type(error).__name__}: {error}"
-        return WeekDone(
-            request.week, status, None, known, time.perf_counter() - started, timings=dict(steps.timings)
-        )
-    if outcome.result is None:
-        words = "the same inputs are published already"
-    elif outcome.status == "held":
-        words = "; ".join(check.words for check in outcome.result.held)
-    else:
-        words = f"{int(outcome.result.scores['flagged'].sum())} pairs to check"
-    seconds = time.perf_counter() - started
-    return WeekDone(request.week, outcome.status, outcome.run_id, words, seconds, timings=dict(steps.timings))
 
 
 def _known(

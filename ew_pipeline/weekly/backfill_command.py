@@ -21,9 +21,20 @@ from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
-from ew_pipeline.weekly.backfill import Backfill, WeekDone, backfill_weeks, weeks_between
+from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
 from ew_pipeline.weekly.follow import judge_published
-from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
+from ew_pipeline.weekly.options import (
+    ConfigFile,
+    CostTable,
+    Dask,
+    Listing,
+    Mode,
+    Sales,
+    SegmentBy,
+    Skus,
+    Stores,
+)
+from ew_pipeline.weekly.outcome import WeekDone
 from ew_pipeline.weekly.request import make_request, read_config
 
 OnDone = Callable[[WeekDone], None]
@@ -41,6 +52,7 @@ def backfill(
     mode: Mode = None,
     config: ConfigFile = None,
     parallel: Annotated[int, typer.Option(min=1, help="Weeks side by side, each in its own process.")] = 1,
+    dask: Dask = None,
     recheck: Annotated[
         bool, typer.Option("--recheck", help="Read also weeks whose files are unchanged.")
     ] = False,
@@ -63,7 +75,7 @@ def backfill(
         changes["detector"] = {**changes.get("detector", {}), "mode": mode}
     asked = {"sales": sales, "listing": listing, "costs": costs, "stores": stores, "skus": skus}
     found = run_backfill(
-        settings,
+        settings.on_cluster(dask),
         first=first,
         last=last,
         asked=asked,
@@ -112,6 +124,7 @@ def run_backfill(
                 parallel=parallel,
                 recheck=recheck,
                 override_why=override_why,
+                dask=settings.dask_address,
                 **asked,
             ),
         )

@@ -13,7 +13,17 @@ from ew_pipeline.publish.report import summary_lines
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.follow import follow_drift
-from ew_pipeline.weekly.options import ConfigFile, CostTable, Listing, Mode, Sales, SegmentBy, Skus, Stores
+from ew_pipeline.weekly.options import (
+    ConfigFile,
+    CostTable,
+    Dask,
+    Listing,
+    Mode,
+    Sales,
+    SegmentBy,
+    Skus,
+    Stores,
+)
 from ew_pipeline.weekly.request import make_request, read_config
 from ew_pipeline.weekly.run import Outcome, run_week
 
@@ -47,6 +57,7 @@ def run(
     mode: Mode = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the detector.")] = None,
     config: ConfigFile = None,
+    dask: Dask = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Compute and track, never publish.")] = False,
     override: Annotated[
         str | None, typer.Option(help="Publish even if the gate holds the result back, and why.")
@@ -67,7 +78,7 @@ def run(
     _set(changes, "random_check_share", random_check_share)
     _set(changes, "detector", {k: v for k, v in (("mode", mode), ("random_state", seed)) if v is not None})
     outcome = run_one(
-        settings,
+        settings.on_cluster(dask),
         week=week,
         sales=sales,
         listing=listing,
@@ -96,7 +107,7 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         from flows.weekly import weekly  # imports Prefect, while its server boots
 
         api.wait()
-        return cast(Outcome, weekly(config=changes, **asked))
+        return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
 
 
 def show(outcome: Outcome, settings: Settings, json: bool) -> None:

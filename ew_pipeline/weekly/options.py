@@ -16,6 +16,12 @@ Stores = Annotated[
 Skus = Annotated[str | None, typer.Option(help="Attributes of SKUs, for --segment-by.", envvar="EW_SKUS")]
 SegmentBy = Annotated[str | None, typer.Option(help="Fit one matrix per value of this column.")]
 Mode = Annotated[str | None, typer.Option(help="Mode of the detector.")]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask", metavar="ADDRESS", help="Scheduler of a Dask cluster to work on.", envvar="EW_DASK_ADDRESS"
+    ),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(help="TOML or JSON file with fields of the configuration; options win over it."),

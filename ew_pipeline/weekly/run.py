@@ -118,7 +118,7 @@ def _run(
     prepared = steps("assemble the matrix", lambda: prepare(snapshot, week, config), detail=_assembled)
     fitted = steps(
         "fit the detector",
-        lambda: fit_segments(prepared, config, attempt.folder / "model", settings.threads),
+        lambda: _fit(prepared, config, attempt.folder / "model", settings),
         detail=_fitted,
     )
     priced = steps(
@@ -177,6 +177,17 @@ def _price(
     if priced.pricing.calibration is not None:
         (folder / CALIBRATION).write_text(priced.pricing.calibration.to_json(), encoding="utf-8")
     return priced
+
+
+def _fit(
+    prepared: Prepared, config: RunConfig, folder: Path, settings: Settings
+) -> tuple[FittedSegment, ...]:
+    """Here, or the segments side by side on a cluster."""
+    if settings.dask_address is None or len(prepared.segments) == 1:
+        return fit_segments(prepared, config, folder, settings.threads)
+    from ew_pipeline.distribute.segments import fit_segments_on
+
+    return fit_segments_on(settings.dask_address, prepared, config, folder, settings)
 
 
 def _publish(

@@ -19,9 +19,10 @@ from ew_pipeline.monitor.audit.verify import verify
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
-from ew_pipeline.weekly.backfill import Backfill, WeekDone, backfill_weeks, weeks_between
+from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
 from ew_pipeline.weekly.backfill_command import describe, progress, say
 from ew_pipeline.weekly.backfill_journal import fingerprint
+from ew_pipeline.weekly.outcome import WeekDone
 from ew_pipeline.weekly.request import make_request
 
 FIRST, LAST = Week(2026, 6), Week(2026, 8)

@@ -1,0 +1,185 @@
+"""An existing Dask cluster: the connection, and whether its workers can stand in for this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ew_pipeline.errors import EwError, UsageError, name_some
+from ew_pipeline.provenance import code_version, environment
+from ew_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from distributed import Client, KilledWorker, Worker
+
+CONNECT_SECONDS = 15
+WORKERS_SECONDS = 60.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class ClusterError(EwError, RuntimeError):
+    """The cluster cannot do the work: nobody answers, or its workers do not see what they need."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a worker sees of the things it has to share with us."""
+
+    machine: str
+    code_version: str
+    environment: Mapping[str, str]
+    reads_the_mark: bool
+    writes_home: bool
+    missing: tuple[str, ...]  # sources it cannot read
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Client]:
+    """A client of the scheduler at ``address``, once it has a worker."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UsageError(
+            "a Dask cluster is asked for, and Dask is not installed.",
+            "pip install 'ew-pipeline[dask]', or run without --dask and EW_DASK_ADDRESS.",
+        ) from error
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address}: {error}.",
+            "start one (dask scheduler), or correct --dask or EW_DASK_ADDRESS.",
+        ) from error
+    try:
+        some_workers(client)
+        with client.as_current():
+            yield client
+    finally:
+        client.close()
+
+
+def some_workers(client: Client) -> list[str]:
+    """The addresses of the workers there are now, in order; waits a while for the first one."""
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
+        return sorted(client.nthreads())
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the scheduler at {client.scheduler.address} has had no workers for {WORKERS_SECONDS:.0f} s.",
+            "start some (dask worker ADDRESS), then type the same command: what is done is not done again.",
+        ) from error
+
+
+def check_workers(client: Client, settings: Settings, sources: Mapping[str, str]) -> None:
+    """Refuse a cluster whose workers would not make the same result in the same place.
+
+    They need the home (a file written here must be seen there, and the other way round), the files of the
+    ``sources`` (table -> file or URL), our code and our libraries. A SQLite file cannot be shared between
+    machines: its locks do not reach that far.
+    """
+    mark = settings.root / f".cluster-{secrets.token_hex(8)}"
+    files = {name: source for name, source in sources.items() if "://" not in source}
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(mark.name, encoding="utf-8")
+    try:
+        seen: dict[str, Sight | Exception] = client.run(look, str(mark), files, on_error="return")
+        wrote = {worker for worker in seen if _answer(mark, worker).exists()}
+    finally:
+        for file in mark.parent.glob(f"{mark.name}*"):
+            with suppress(OSError):
+                file.unlink()
+    sights = {worker: sight for worker, sight in seen.items() if isinstance(sight, Sight)}
+    if not sights:
+        raise ClusterError(f"no worker could be asked: {next(iter(seen.values()), 'none is there')}.")
+    _refuse(
+        [worker for worker, sight in sights.items() if not (sight.reads_the_mark and sight.writes_home)]
+        or [worker for worker in sights if worker not in wrote],
+        f"do not share the home {settings.root}",
+        "put EW_HOME on storage that every worker mounts at the same path, writable.",
+    )
+    for name, path in files.items():
+        _refuse(
+            [worker for worker, sight in sights.items() if name in sight.missing],
+            f"cannot read the {name} {path}",
+            "put it where every worker sees it at the same path, or on SQL.",
+        )
+    _refuse_other_code(sights)
+    if {sight.machine for sight in sights.values()} != {machine()}:
+        for what, url, variable in (
+            ("ledger", settings.ledger_url, "EW_DATABASE_URL=postgresql+psycopg://…"),
+            ("MLflow tracking", settings.tracking_uri, "MLFLOW_TRACKING_URI=http://…"),
+        ):
+            if url.startswith("sqlite"):
+                raise ClusterError(
+                    f"the workers are on other machines and the {what} is a SQLite file, which machines "
+                    "cannot share safely.",
+                    f"use a server for it: {variable}",
+                )
+
+
+def look(mark: str, sources: Mapping[str, str], dask_worker: Worker) -> Sight:
+    """On a worker, which Dask passes along: what it sees. It leaves an answer beside the mark."""
+    path = Path(mark)
+    try:
+        reads = path.read_text(encoding="utf-8") == path.name
+    except OSError:
+        reads = False
+    writes = reads
+    try:
+        if reads:  # otherwise this is another folder, and not ours to write to
+            _answer(path, dask_worker.address).touch()
+    except OSError:
+        writes = False
+    return Sight(
+        machine=machine(),
+        code_version=code_version(),
+        environment=environment(),
+        reads_the_mark=reads,
+        writes_home=writes,
+        missing=tuple(name for name, source in sources.items() if not os.access(source, os.R_OK)),
+    )
+
+
+def end_of_worker(error: KilledWorker) -> str:
+    """In words, that a task took too many workers with it."""
+    lost = error.allowed_failures + 1
+    return (
+        f"{lost} worker{'s were' if lost > 1 else ' was'} lost while at it, the last one at "
+        f"{error.last_worker.address}; its log says why (memory?)"
+    )
+
+
+def machine() -> str:
+    """The same for all processes under one kernel, containers included."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()
+
+
+def _refuse_other_code(sights: Mapping[str, Sight]) -> None:
+    ours = {"ew-pipeline": code_version(), **environment()}
+    for worker, sight in sights.items():
+        theirs = {"ew-pipeline": sight.code_version, **sight.environment}
+        other = [name for name in ours if theirs.get(name) != ours[name]]
+        if other:
+            named = ", ".join(f"{name} {theirs.get(name, 'none')} instead of {ours[name]}" for name in other)
+            raise ClusterError(
+                f"the worker {worker} would not compute what this machine does: {named}.",
+                "install the same version and the same lock on client and workers, and restart the workers.",
+            )
+
+
+def _refuse(workers: list[str], what: str, next_step: str) -> None:
+    if workers:
+        raise ClusterError(f"{len(workers)} workers {what} ({name_some(workers, len(workers))}).", next_step)
+
+
+def _answer(mark: Path, worker: str) -> Path:
+    return mark.with_name(mark.name + "-" + "".join(c if c.isalnum() else "-" for c in worker))

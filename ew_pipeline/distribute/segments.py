@@ -1,0 +1,60 @@
+"""The segments of one week on the workers of a cluster, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, end_of_worker
+from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.track.model import load_model, save_model
+from ew_pipeline.weekly.fit import FittedSegment, fit_segment, folder_name
+from ew_pipeline.weekly.prepare import Prepared, SegmentInput
+from ew_pipeline.weekly.records import SegmentResult
+
+
+def fit_segments_on(
+    address: str, prepared: Prepared, config: RunConfig, folder: Path, settings: Settings
+) -> tuple[FittedSegment, ...]:
+    """Fit each segment on a worker of the cluster at ``address``.
+
+    A segment's input travels with its task, so that the scheduler can give it to another worker when the
+    first is lost. Models come back through ``folder``, which lies in the shared home: a worker saves what it
+    has fitted, and we read it, number by number the same.
+    """
+    with connected(address) as client:
+        from dask import config as dask_config
+        from distributed import KilledWorker
+
+        check_workers(client, settings, {})
+        with dask_config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            futures = {
+                segment.name: client.submit(
+                    fit_on_worker, segment, config, folder / folder_name(segment.name), pure=False
+                )
+                for segment in prepared.segments
+            }
+        records: dict[str, SegmentResult] = {}
+        try:
+            for name, future in futures.items():
+                records[name] = future.result()
+        except KilledWorker as error:
+            raise ClusterError(
+                f"segment {name} was not fitted: {end_of_worker(error)}.",
+                "give the workers more memory, or run without --dask.",
+            ) from error
+        finally:
+            client.cancel(list(futures.values()))
+    return tuple(_read_back(segment, records[segment.name]) for segment in prepared.segments)
+
+
+def fit_on_worker(segment: SegmentInput, config: RunConfig, folder: Path) -> SegmentResult:
+    """On a worker: fit, save for the client to read, and say what came out."""
+    from distributed import get_worker
+
+    fitted = fit_segment(segment, config, folder, threads=get_worker().state.nthreads)
+    save_model(fitted.fit, folder, level=segment.level)
+    return fitted.record
+
+
+def _read_back(segment: SegmentInput, record: SegmentResult) -> FittedSegment:
+    return FittedSegment(segment, load_model(record.model).fit, record)

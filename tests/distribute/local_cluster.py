@@ -1,0 +1,75 @@
+"""A real scheduler and real worker processes on loopback, which tests may kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import Client, LocalCluster
+
+
+@contextmanager
+def local_cluster(workers: int = 2) -> Iterator[LocalCluster]:
+    with LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=50,
+    ) as cluster:
+        yield cluster
+
+
+@contextmanager
+def one_killed(address: str, when: Callable[[Client], str | None]) -> Iterator[list[str]]:
+    """Beside the block: as soon as ``when`` names a worker, kill -9 it. Yields whom it was."""
+    killed: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        with Client(address, set_as_default=False) as client:
+            pids = client.run(os.getpid)
+            while not over.is_set():
+                victim = when(client)
+                if victim in pids:
+                    os.kill(pids[victim], signal.SIGKILL)
+                    killed.append(victim)
+                    return
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def working_on(client: Client, prefix: str) -> str | None:
+    """The worker that has a task whose key begins so."""
+    for worker, keys in client.processing().items():
+        if any(str(key).startswith(prefix) for key in keys):
+            return str(worker)
+    return None
+
+
+def dies(*_: object) -> None:
+    """A task that takes its worker with it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def not_here(request: Any, _: object) -> tuple[str, Any]:
+    """A week that fails on every machine for the machine's sake."""
+    from distributed import get_worker
+
+    from ew_pipeline.weekly.outcome import WeekDone
+
+    done = WeekDone(request.week, "failed", None, "no space left", 0.1, maybe_the_machine=True)
+    return str(get_worker().address), done
