@@ -67,8 +67,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         "ok",
         f"ew audit prune leaves {settings.keep_weeks} published weeks whole (EW_KEEP_WEEKS)",
     )
-    if settings.dask_address:
-        yield Finding("Dask", "ok", f"scheduler at {settings.dask_address}")
+    if settings.dask_address is not None:
+        yield _guarded("Dask", _dask, settings)
 
 
 def _home(settings: Settings) -> Finding:
@@ -136,6 +136,15 @@ def _prefect(settings: Settings) -> Finding:
         )
     url = settings.prefect_api_url
     return _answers("Prefect", f"{url}/health", url, "start the server or correct PREFECT_API_URL")
+
+
+def _dask(settings: Settings) -> Finding:
+    from ew_pipeline.distribute.cluster import check_workers, connected, some_workers
+
+    address = str(settings.dask_address)
+    with connected(address) as client:
+        check_workers(client, settings, {})
+        return Finding("Dask", "ok", f"{address}: {len(some_workers(client))} workers share what they need")
 
 
 def _sources() -> Finding:

@@ -22,6 +22,7 @@ from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected
 from ew_pipeline.distribute.segments import fit_segments_on
 from ew_pipeline.distribute.weeks import run_weeks
+from ew_pipeline.doctor import examine
 from ew_pipeline.monitor.audit.verify import verify
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
@@ -97,10 +98,11 @@ def test_a_backfill_survives_a_killed_worker_and_equals_one_made_here(cluster, t
     )
     with closing(sqlite3.connect(home / "mlflow.db")) as mlflow:
         tracked = mlflow.execute(
-            "SELECT t.value, r.status FROM runs r JOIN tags t ON t.run_uuid = r.run_uuid AND t.key = 'week'"
-            " WHERE r.run_uuid NOT IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId')"
+            "SELECT w.value, s.value FROM tags w JOIN tags s"
+            " ON s.run_uuid = w.run_uuid AND s.key = 'ew.status' WHERE w.key = 'ew.week' AND w.run_uuid NOT IN"
+            " (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId')"
         ).fetchall()
-    assert sorted(tracked) == [(str(week), "FINISHED") for week in WEEKS]
+    assert sorted(tracked) == [(str(week), "published") for week in WEEKS]
 
 
 def _is_tracking():
@@ -220,3 +222,12 @@ def test_processes_here_and_a_cluster_exclude_each_other(tmp_path, monkeypatch):
     answer = CliRunner().invoke(app, command.split())
     assert answer.exit_code == ExitCode.USAGE
     assert "choose one: --parallel, or --dask" in answer.stderr
+
+
+def test_the_doctor_asks_the_workers(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.5)
+    good = list(examine(Settings(home=tmp_path, dask_address=cluster)))[-1]
+    assert (good.name, good.state) == ("Dask", "ok")
+    assert "workers share what they need" in good.words
+    bad = list(examine(Settings(home=tmp_path, dask_address="tcp://127.0.0.1:9")))[-1]
+    assert (bad.name, bad.state) == ("Dask", "fault")
