@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 
 @contextmanager
-def local_cluster(workers: int = 2) -> Iterator[LocalCluster]:
+def local_cluster(workers: int) -> Iterator[LocalCluster]:
     with LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
@@ -24,6 +24,19 @@ def local_cluster(workers: int = 2) -> Iterator[LocalCluster]:
         silence_logs=50,
     ) as cluster:
         yield cluster
+
+
+def whole(cluster: LocalCluster, workers: int) -> str:
+    """The address, once so many workers are there. Those that were killed are started again by their nannies,
+    most of the time; on a machine that is slow enough a nanny gives up."""
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        try:
+            client.wait_for_workers(workers, timeout=30)
+        except TimeoutError:
+            cluster.scale(0)
+            cluster.scale(workers)
+            client.wait_for_workers(workers, timeout=180)
+    return str(cluster.scheduler_address)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.local_cluster import dies, local_cluster, not_here, one_killed, working_on
+from distribute.local_cluster import dies, local_cluster, not_here, one_killed, whole, working_on
 from distributed import Client
 from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
@@ -40,9 +40,14 @@ COLUMNS = ["store_id", "sku_id", "units", "expected_units", "anomaly_probability
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with local_cluster() as running:
-        yield running.scheduler_address
+def running():
+    with local_cluster(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    return whole(running, 2)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +104,8 @@ def test_a_backfill_survives_a_killed_worker_and_equals_one_made_here(cluster, t
     with closing(sqlite3.connect(home / "mlflow.db")) as mlflow:
         tracked = mlflow.execute(
             "SELECT w.value, s.value FROM tags w JOIN tags s"
-            " ON s.run_uuid = w.run_uuid AND s.key = 'ew.status' WHERE w.key = 'ew.week' AND w.run_uuid NOT IN"
+            " ON s.run_uuid = w.run_uuid AND s.key = 'ew.status'"
+            " WHERE w.key = 'ew.week' AND w.run_uuid NOT IN"
             " (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId')"
         ).fetchall()
     assert sorted(tracked) == [(str(week), "published") for week in WEEKS]
@@ -152,8 +158,6 @@ def test_a_week_that_loses_every_worker_is_named_with_the_last_one(cluster, tmp_
 
 
 def test_a_week_that_fails_for_the_machines_sake_is_tried_on_another(cluster, tmp_path, monkeypatch):
-    with Client(cluster, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=120)
     found = run_with(not_here, cluster, tmp_path, monkeypatch)
     assert [done.status for done in found] == ["failed", "failed"]
     for done in found:
