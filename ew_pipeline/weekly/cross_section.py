@@ -1,7 +1,7 @@
 """The week without its past, as the paper has it: what it alone would flag, tracked beside what is published.
 
-The variational tier, whatever the settings say: the comparison is worth a second opinion, not the time of the
-run itself.
+The variational tier, whatever the settings say, and the noise that the run has found: the comparison is worth
+a second opinion, not the time of the run itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def cross_section(
     alone: list[FittedSegment] = []
     try:
         for one in fitted:
-            fit = make_detector(config, MODE).fit(one.given.sales)
+            known = config.detector.model_copy(update={"noise": one.record.noise})
+            detector = make_detector(config.model_copy(update={"detector": known}), MODE)
+            fit = detector.fit(one.given.sales)
             alone.append(
                 FittedSegment(replace(one.given, level=None), fit, replace(one.record, theta=fit.theta_))
             )
