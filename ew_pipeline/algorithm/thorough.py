@@ -26,7 +26,7 @@ from ew_pipeline.algorithm.tiers import Exploration, explore, finish
 from ew_pipeline.algorithm.types import Float
 
 R_HAT_LIMIT = 1.2
-WIDENING = 1.05  # of the intervals: short chains see a little less than the posterior
+WIDENING = 1.2  # of the intervals: short chains see less than the posterior
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
 ONSET_ALPHAS = (0.15, 0.7)  # the mean of U(0, 1) is 1/2; other families see it from here
