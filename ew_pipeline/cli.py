@@ -146,6 +146,13 @@ lazy_command(
 )
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 
+lazy_command(
+    app,
+    "bench-dask",
+    "ew_pipeline.distribute.bench:bench_dask",
+    "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
+)
+
 EXPERIMENTS = "ew_pipeline.evaluate.experiments"
 lazy_command(
     reproduce,

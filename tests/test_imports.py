@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 NOT_IN_THE_ALGORITHM = {
+    "dask",
+    "distributed",
     "great_expectations",
     "matplotlib",
     "mlflow",

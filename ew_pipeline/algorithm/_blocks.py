@@ -18,6 +18,7 @@ from ew_pipeline.algorithm.types import Int64
 
 BLOCKS_PER_THREAD = 4  # so that a slow block does not leave the other threads waiting
 WORTH_A_THREAD = 100_000  # entries below which waking a thread costs more than it saves
+LINES_WORTH_A_THREAD = 5_000  # lines whose small systems are to be solved
 
 Block = Callable[[int, int], object]
 
@@ -55,3 +56,9 @@ def _run(work: Block, cuts: Int64, threads: int) -> None:
         return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, cuts[:-1].tolist(), cuts[1:].tolist()))
+
+
+def in_lines(work: Block, n_lines: int, threads: int) -> None:
+    """``work(first, end)`` for equal blocks of lines that each take some time."""
+    threads = min(threads, max(1, n_lines // LINES_WORTH_A_THREAD))
+    _run(work, np.linspace(0, n_lines, threads + 1).astype(np.int64), threads)

@@ -103,19 +103,28 @@ def als(
 
 def first_guess(both: BothWays, rank: int, rng: np.random.Generator) -> tuple[Real, Real]:
     """Column means, shrunk by one mean observation, and the same times noise as further directions."""
-    columns, dtype = both.by_column, both.by_row.level.dtype
+    columns = both.by_column
     sold = np.diff(np.append(0, np.cumsum(columns.counts, dtype=np.int64))[columns.indptr])
     offered = np.diff(
         np.append(0.0, np.cumsum(columns.level, dtype=np.float64))[columns.indptr]
         if columns.level.size
         else columns.indptr
     )
-    profile = (sold + both.mean) / (offered + 1.0) / np.sqrt(both.mean)
-    V = profile[:, None] * rng.standard_normal((both.shape[1], rank))
-    V[:, 0] = profile
-    U = np.zeros((both.shape[0], rank))
-    U[:, 0] = np.sqrt(both.mean)
+    U, V = guess_from(sold, offered, both.mean, both.shape[0], rank, rng)
+    dtype = both.by_row.level.dtype
     return U.astype(dtype), V.astype(dtype)
+
+
+def guess_from(
+    sold: Int64, offered: Float | Int64, mean: float, n_rows: int, rank: int, rng: np.random.Generator
+) -> tuple[Float, Float]:
+    """The first guess from what was sold of each column, over what level."""
+    profile = (sold + mean) / (offered + 1.0) / np.sqrt(mean)
+    V = profile[:, None] * rng.standard_normal((sold.size, rank))
+    V[:, 0] = profile
+    U = np.zeros((n_rows, rank))
+    U[:, 0] = np.sqrt(mean)
+    return U, V
 
 
 def sweep(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -36,11 +38,18 @@ class Grid:
     @classmethod
     def over(cls, means: Float32, cv2: Float32, classes: int | None = None) -> Grid:
         """Bands over all means, and classes of cv2 with about equally many entries."""
-        classes = classes or min(max(means.size // PER_CLASS, 1), MOST_CLASSES)
-        low, high = math.log(means.min()), math.log(means.max())
+        sample = cv2[:: sample_stride(cv2.size)]
+        return cls.between(float(means.min()), float(means.max()), sample, means.size, classes)
+
+    @classmethod
+    def between(
+        cls, least: float, most: float, cv2: Float32, n_entries: int, classes: int | None = None
+    ) -> Grid:
+        """From the least and the greatest mean of ``n_entries``, and cv2 of a sample of them."""
+        classes = classes or min(max(n_entries // PER_CLASS, 1), MOST_CLASSES)
+        low, high = math.log(least), math.log(most)
         width = max(BAND, (high - low) / MOST_BANDS)
-        sample = cv2[:: max(1, cv2.size // SAMPLED)]
-        edges = np.quantile(sample, np.linspace(0.0, 1.0, classes + 1)[1:-1]).astype(np.float32)
+        edges = np.quantile(cv2, np.linspace(0.0, 1.0, classes + 1)[1:-1]).astype(np.float32)
         return cls(edges, low, width, int((high - low) / width) + 1)
 
     @property
@@ -79,19 +88,46 @@ class Bins:
         return np.asarray(self.weights.sum(axis=2))
 
 
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Whole-number sums behind ``Bins``; those of several blocks of entries can be added in any order."""
+
+    weights: Int64
+    sold: Int64
+    spread: Int64
+
+    def __add__(self, other: Table) -> Table:
+        return Table(self.weights + other.weights, self.sold + other.sold, self.spread + other.spread)
+
+    def bins(self, grid: Grid) -> Bins:
+        entries = np.maximum(self.weights.sum(axis=2), 1)
+        within = grid.width**2 / 12.0  # the means of a band differ by that much from its middle
+        return Bins(grid, self.weights, self.sold, self.spread * CV2_UNIT / entries + within)
+
+
+def sample_stride(n_entries: int) -> int:
+    """One entry in so many is looked at for the edges of the classes."""
+    return max(1, n_entries // SAMPLED)
+
+
 def bin_counts(counts: Int32, means: Float32, cv2: Float32, grid: Grid, threads: int = 1) -> Bins:
-    """The entries binned. Sums are of whole numbers, so that their order (and ``threads``) is immaterial."""
-    n_counts = min(int(counts.max()), MOST_COUNTS) + 1
-    tables: list[tuple[Int64, Int64, Int64]] = []
+    """The entries binned."""
+    return tabulate(counts, means, cv2, grid, int(counts.max()), threads).bins(grid)
+
+
+def tabulate(
+    counts: Int32, means: Float32, cv2: Float32, grid: Grid, largest: int, threads: int = 1
+) -> Table:
+    """The table of some entries, for counts up to ``largest``. Sums are of whole numbers, so that their
+    order (and ``threads``) is immaterial."""
+    n_counts = min(largest, MOST_COUNTS) + 1
+    tables: list[Table] = []
 
     def share(first: int, end: int) -> None:
         weights = np.zeros((*grid.shape, n_counts), dtype=np.int64)
         sold, spread = np.zeros(grid.shape, dtype=np.int64), np.zeros(grid.shape, dtype=np.int64)
         bin_entries(first, end, counts, means, cv2, grid.edges, grid.low, grid.width, weights, sold, spread)
-        tables.append((weights, sold, spread))
+        tables.append(Table(weights, sold, spread))
 
     entry_shares(share, counts.size, threads)
-    weights, sold, spread = (np.sum([table[k] for table in tables], axis=0) for k in range(3))
-    entries = np.maximum(weights.sum(axis=2), 1)
-    within = grid.width**2 / 12.0  # the means of a band differ by that much from its middle
-    return Bins(grid, weights, sold, spread * CV2_UNIT / entries + within)
+    return reduce(add, tables)

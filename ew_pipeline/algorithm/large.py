@@ -129,17 +129,17 @@ def fit_large(
         state.predict(both, variance, threads, means, cavity, cv2)
         bins = bin_counts(rows.counts, cavity, cv2, Grid.over(cavity, cv2), threads)
         ratio = calibration(bins)
-        found = _fit_noise(bins, ratio, family, noise, last)
+        found = fit_noise(bins, ratio, family, noise, last)
         p = found.parameters
         scale = ratio / (1.0 - p.anomaly_rate * (1.0 - family.mean_factor(p.alpha)))
         predicted = bins.grid.scaled(scale, cavity, cv2, threads)
         healthy = healthy_probabilities(rows.counts, predicted, cv2, family, p, threads)
         rounds += 1
-        converged = last is not None and _settled(last, p)
+        converged = last is not None and settled(last, p)
         if converged or rounds == effort.rounds:
             break
         both = both.with_healthy(healthy, threads)
-        variance = _variance(family, p)
+        variance = variance_of(family, p)
         last = p
     null = fit_binned(found.terms, family, negative_binomial=p.inverse_size > 0.0, anomalies=False, start=p)
     # What the calibration adds overall: all of e(theta) after one round, next to nothing after several.
@@ -300,7 +300,7 @@ def log_predictive(
     return log_healthy, entry_scores(log_healthy, log_anomalous, np.full(counts.size, p.anomaly_rate))
 
 
-def _fit_noise(
+def fit_noise(
     bins: Bins, ratio: Float, family: ExposureFamily, noise: str, start: Parameters | None
 ) -> BinnedFit:
     """theta with the noise asked for; "auto" takes the negative binomial where it gains ACCEPT_NATS and
@@ -317,7 +317,7 @@ def _fit_noise(
     return rival if gain > ACCEPT_NATS else plain
 
 
-def _settled(before: Parameters, after: Parameters) -> bool:
+def settled(before: Parameters, after: Parameters) -> bool:
     return (
         abs(after.anomaly_rate - before.anomaly_rate) <= SETTLED * max(after.anomaly_rate, 1e-3)
         and abs(after.alpha - before.alpha) <= SETTLED
@@ -331,7 +331,7 @@ def _shape(family: ExposureFamily) -> float:
     return UNIFORM_SHAPE if isinstance(family, UniformExposure) else 1.0
 
 
-def _variance(family: ExposureFamily, p: Parameters) -> Variance:
+def variance_of(family: ExposureFamily, p: Parameters) -> Variance:
     shape = _shape(family)
     return Variance(
         inverse_size=p.inverse_size,

@@ -58,6 +58,12 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the detector.")] = None,
     config: ConfigFile = None,
     dask: Dask = None,
+    blocks: Annotated[
+        bool,
+        typer.Option(
+            "--blocks", help="By row blocks on the cluster, from a folder of parquet files by store."
+        ),
+    ] = False,
     shadow: Annotated[bool, typer.Option("--shadow", help="Compute and track, never publish.")] = False,
     override: Annotated[
         str | None, typer.Option(help="Publish even if the gate holds the result back, and why.")
@@ -77,18 +83,23 @@ def run(
     _set(changes, "probability", probability)
     _set(changes, "random_check_share", random_check_share)
     _set(changes, "detector", {k: v for k, v in (("mode", mode), ("random_state", seed)) if v is not None})
-    outcome = run_one(
-        settings.on_cluster(dask),
-        week=week,
-        sales=sales,
-        listing=listing,
-        costs=costs,
-        stores=stores,
-        skus=skus,
-        changes=changes,
-        shadow=shadow,
-        override_why=override,
-    )
+    settings = settings.on_cluster(dask)
+    asked: dict[str, Any] = {
+        "week": week,
+        "sales": sales,
+        "listing": listing,
+        "costs": costs,
+        "stores": stores,
+        "skus": skus,
+        "shadow": shadow,
+        "override_why": override,
+    }
+    if blocks:
+        from ew_pipeline.distribute.run_blocks import run_blocks, show_blocks
+
+        show_blocks(run_blocks(make_request(settings, changes=changes, **asked), settings, Steps()), json)
+        return
+    outcome = run_one(settings, changes=changes, **asked)
     show(outcome, settings, json)
     raise typer.Exit(outcome.exit_code)
 

@@ -1,0 +1,88 @@
+"""Row blocks on the workers of a cluster.
+
+Blocks and their predictions are results of tasks and stay where they were made; Dask knows how each was made
+and makes it again, from the files of its partition on, when its worker is lost. The factors live with the
+client. They travel as one task's result, which workers hand on to each other; sums come back by a tree of
+additions on the workers, in a fixed order, so that the result depends neither on timing nor on who does what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ew_pipeline.algorithm.row_blocks import Parts, array_bytes
+from ew_pipeline.algorithm.types import Int64
+from ew_pipeline.distribute.cluster import ClusterError, end_of_worker
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterBlocks:
+    """Implements ``algorithm.row_blocks.Blocks``; ``blocks`` are futures of ``RowBlock``."""
+
+    client: Client
+    blocks: tuple[Future, ...]
+    shape: tuple[int, int]
+    row_bounds: Int64
+    n_observed: int
+    traffic: Traffic = field(default_factory=lambda: Traffic())
+
+    def keep(self, step: Callable[..., object], parts: Sequence[Parts], *shared: object) -> Parts:
+        together = self.client.submit(_hand_out, shared, key=_key("shared", step)) if shared else ()
+        self.traffic.sent += array_bytes(shared)
+        futures = []
+        for own in zip(self.blocks, *parts, strict=True):
+            self.traffic.sent += array_bytes(own[1:])
+            futures.append(self.client.submit(_call, step, own, together, key=_key("block", step)))
+        self.traffic.steps += 1
+        return futures
+
+    def total(self, step: Callable[..., Result], parts: Sequence[Parts], *shared: object) -> Result:
+        from distributed import KilledWorker
+
+        level: Sequence[Any] = self.keep(step, parts, *shared)
+        while len(level) > 1:
+            pairs = [
+                self.client.submit(add, a, b, key=_key("add", step))
+                for a, b in zip(level[::2], level[1::2], strict=False)
+            ]
+            level = [*pairs, *level[len(pairs) * 2 :]]
+        try:
+            found: Result = level[0].result()
+        except KilledWorker as error:
+            raise ClusterError(
+                f"the step {step.__name__} of a row block was not done: {end_of_worker(error)}.",
+                "give the workers more memory, or cut the input into smaller files.",
+            ) from error
+        self.traffic.received += array_bytes(found)
+        return found
+
+
+@dataclass
+class Traffic:
+    """Bytes between client and cluster, counted as they are handed over."""
+
+    sent: int = 0
+    received: int = 0
+    steps: int = 0
+
+
+def _call(step: Callable[..., object], own: Sequence[object], shared: Sequence[object]) -> object:
+    return step(*own, *shared)
+
+
+def _hand_out(values: tuple[object, ...]) -> tuple[object, ...]:
+    return values
+
+
+def _key(what: str, step: Callable[..., object]) -> str:
+    from uuid import uuid4
+
+    return f"{what}-{step.__name__}-{uuid4().hex}"

@@ -1,0 +1,253 @@
+"""One week by row blocks: as in one place, on real workers, and when one of them is killed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from distribute.local_cluster import local_cluster, one_killed, whole, working_on
+from typer.testing import CliRunner
+
+from ew_pipeline.algorithm.both_ways import BothWays
+from ew_pipeline.algorithm.detector import EntrywiseDetector
+from ew_pipeline.algorithm.families import exposure_family
+from ew_pipeline.algorithm.large import FULL, fit_large, start_large
+from ew_pipeline.algorithm.large_blocks import fit_large_blocks
+from ew_pipeline.algorithm.row_blocks import LocalBlocks, column_totals
+from ew_pipeline.cli import app
+from ew_pipeline.console import ExitCode
+from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.distribute.bench import measure, write_partitions
+from ew_pipeline.distribute.cluster import connected
+from ew_pipeline.distribute.partitions import census, load_blocks
+from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.orchestrate.steps import Steps
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import Settings
+from ew_pipeline.week import Week
+from ew_pipeline.weekly.request import make_request
+
+WEEK = "2026-W30"
+N, M, RANK = 120, 200, 2
+CHANGES = {"detector": {"rank": RANK}}
+
+
+@pytest.fixture(scope="module")
+def sales():
+    rng = np.random.default_rng(5)
+    demand = rng.gamma(2.0, 0.5, (N, RANK)) @ rng.gamma(2.0, 0.5, (M, RANK)).T * 8.0
+    wrong = rng.random((N, M)) < 0.08
+    counts = rng.poisson(np.where(wrong, rng.exponential(0.2, (N, M)), 1.0) * demand)
+    return SalesMatrix.from_dense(
+        counts,
+        rng.random((N, M)) < 0.6,
+        store_ids=[f"S{i:03d}" for i in range(N)],
+        sku_ids=[f"K{j:03d}" for j in range(M)],
+        week=WEEK,
+    )
+
+
+@pytest.fixture(scope="module")
+def partitions(sales, tmp_path_factory):
+    """Six files of twenty stores, with rows of another week among them and the rows in no order."""
+    folder = tmp_path_factory.mktemp("partitions")
+    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
+    frame = pd.concat([frame, frame.assign(week="2026-W29", units=1)]).sample(frac=1, random_state=0)
+    part = np.searchsorted(sales.store_ids, frame["store_id"].to_numpy(dtype=str)) // 20
+    for k in range(6):
+        frame[part == k].to_parquet(folder / f"stores-{k}.parquet", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running():
+    with local_cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    return whole(running, 3)
+
+
+def test_blocks_give_what_one_place_gives(sales):
+    both = BothWays.of(sales, None, np.float64)
+    family = exposure_family("exponential")
+    start = start_large(both, RANK, np.random.default_rng(1), FULL, 1)
+    whole = fit_large(both, family, start, noise="auto", effort=FULL, threads=1)
+    blocks = LocalBlocks.cut(sales, [0, 7, 60, N], np.float64)
+    found = fit_large_blocks(
+        blocks,
+        family,
+        RANK,
+        np.random.default_rng(1),
+        noise="auto",
+        effort=FULL,
+        threads=1,
+        dtype=np.float64,
+    )
+    means = np.concatenate([part.means for part in found.predictions])
+    healthy = np.concatenate([part.healthy for part in found.predictions])
+    np.testing.assert_allclose(means, whole.means, rtol=1e-6)
+    np.testing.assert_allclose(healthy, whole.healthy, atol=1e-6)
+    assert found.theta.parameters.anomaly_rate == pytest.approx(whole.parameters.anomaly_rate, rel=1e-9)
+    assert (found.rounds, found.converged) == (whole.rounds, whole.converged)
+    assert found.null_gain == pytest.approx(whole.null_gain, rel=1e-9)
+
+
+def test_one_block_is_the_single_process_fit_to_the_last_bit(sales):
+    both = BothWays.of(sales)
+    family = exposure_family("exponential")
+    start = start_large(both, RANK, np.random.default_rng(1), FULL, 1)
+    whole = fit_large(both, family, start, noise="auto", effort=FULL, threads=1)
+    found = fit_large_blocks(
+        LocalBlocks.cut(sales, [0, N]),
+        family,
+        RANK,
+        np.random.default_rng(1),
+        noise="auto",
+        effort=FULL,
+        threads=1,
+    )
+    np.testing.assert_array_equal(found.predictions[0].means, whole.means)
+    np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy)
+
+
+def test_column_totals_add_up_however_the_rows_are_cut(sales):
+    whole = LocalBlocks.cut(sales, [0, N]).total(column_totals, [])
+    cut = LocalBlocks.cut(sales, [0, 1, 50, N]).total(column_totals, [])
+    np.testing.assert_array_equal(cut.sold, whole.sold)
+    np.testing.assert_array_equal(cut.entries, np.bincount(sales.cols, minlength=M))
+
+
+def run(home, partitions, address, **changes):
+    from ew_pipeline.distribute.run_blocks import run_blocks
+
+    settings = Settings(home=home, dask_address=address)
+    request = make_request(
+        settings, week=WEEK, sales=str(partitions), shadow=True, changes={**CHANGES, **changes}
+    )
+    return run_blocks(request, settings, Steps(quiet=True), block_entries=5000)
+
+
+def scores_of(outcome):
+    files = sorted(outcome.week.scores.glob("*.parquet"))
+    assert len(files) == outcome.blocks
+    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    return frame.astype({"store_id": str, "sku_id": str})
+
+
+def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
+    cluster, partitions, sales, tmp_path
+):
+    here = EntrywiseDetector("large", rank=RANK, n_threads=1).fit(sales)
+    sights = iter(range(6))
+
+    def in_the_middle(client):
+        worker = working_on(client, "block-sweep_block")
+        return worker if worker is not None and next(sights, 5) == 5 else None
+
+    with one_killed(cluster, in_the_middle) as killed:
+        outcome = run(tmp_path, partitions, cluster)
+    assert len(killed) == 1
+    assert outcome.blocks == 3  # of three, two and one files: those that begin within 5,000 rows
+    scores = scores_of(outcome)
+    assert scores["store_id"].tolist() == sales.store_ids[sales.rows].tolist()
+    np.testing.assert_array_equal(scores["units"], sales.counts)
+    # single precision, and other places where the sums of a column are rounded
+    np.testing.assert_allclose(scores["expected_units"], here.expected_sales_, rtol=1e-4)
+    np.testing.assert_allclose(outcome.week.theta.anomaly_rate, here.theta_.anomaly_rate, rtol=1e-4)
+    with Ledger.open(Settings(home=tmp_path).ledger_url, home=tmp_path) as ledger:
+        assert not ledger.live()  # a shadow run
+
+    # the same again, nobody killed: to the last bit, whoever did what
+    again = scores_of(run(tmp_path, partitions, cluster))
+    pd.testing.assert_frame_equal(again, scores)
+    written = json.loads((outcome.folder / "week.json").read_text())
+    assert written["traffic"]["received"] > 0
+    flagged = here.anomaly_probability_ * 3.0 >= (1.0 - here.anomaly_probability_)
+    np.testing.assert_array_equal(scores["flagged"], flagged & (sales.counts < here.expected_sales_))
+
+
+def test_the_cap_per_store_holds_across_blocks(cluster, partitions, tmp_path):
+    scores = scores_of(run(tmp_path, partitions, cluster, max_checks_per_store=2))
+    flags = scores[scores["flagged"]].groupby("store_id").size()
+    assert flags.max() == 2
+    assert len(flags) > N // 2
+
+
+def test_a_store_in_two_files_is_refused_by_name(cluster, sales, tmp_path):
+    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
+    frame.iloc[::2].to_parquet(tmp_path / "even.parquet")
+    frame.iloc[1::2].to_parquet(tmp_path / "odd.parquet")
+    with connected(cluster) as client, pytest.raises(DataError, match="120 stores are in more than one file"):
+        load_blocks(client, tmp_path, Week.parse(WEEK))
+
+
+def test_a_week_that_is_not_there_is_refused(cluster, partitions):
+    with connected(cluster) as client, pytest.raises(DataError, match="no row of 2027-W01"):
+        load_blocks(client, partitions, Week(2027, 1))
+
+
+def test_faulty_units_are_refused_on_the_worker_with_the_pair_named(cluster, sales, tmp_path):
+    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
+    frame.loc[3, "units"] = -1
+    frame.to_parquet(tmp_path / "all.parquet")
+    with connected(cluster) as client, pytest.raises(DataError, match=f"SKU {frame['sku_id'][3]}"):
+        load_blocks(client, tmp_path, Week.parse(WEEK)).total(column_totals, [])
+
+
+def test_the_census_counts_the_rows_of_the_week_alone(partitions, sales):
+    found = census(str(partitions / "stores-0.parquet"), WEEK)
+    assert found.rows == sales.indptr[20]
+    assert found.stores.tolist() == sorted(sales.store_ids[:20].tolist())
+
+
+def test_a_file_without_a_column_is_refused_by_name(tmp_path):
+    pd.DataFrame({"store_id": ["a"], "sku_id": ["b"]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet has no column week"):
+        census(str(tmp_path / "x.parquet"), WEEK)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--shadow", "none is named"),
+        ("--dask tcp://127.0.0.1:9", "not published yet"),
+        ("--dask tcp://127.0.0.1:9 --shadow --costs c.csv --segment-by region", "--costs, --segment-by"),
+    ],
+)
+def test_what_blocks_cannot_do_is_said_before_anything_starts(
+    options, said, partitions, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("EW_HOME", str(tmp_path))
+    answer = CliRunner().invoke(app, f"run --blocks --week {WEEK} --sales {partitions} {options}".split())
+    assert answer.exit_code == ExitCode.USAGE
+    assert said in answer.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_without_parquet_is_a_usage_error(cluster, tmp_path):
+    with connected(cluster) as client, pytest.raises(UsageError, match="no folder of parquet files"):
+        load_blocks(client, tmp_path, Week.parse(WEEK))
+
+
+def test_dask_knows_how_large_a_block_is(sales):
+    from dask.sizeof import sizeof
+
+    (block,) = LocalBlocks.cut(sales, [0, N]).blocks
+    assert 20 * sales.n_observed < sizeof(block) < 21 * sales.n_observed + 100_000
+
+
+def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(cluster, tmp_path):
+    n, m, rank = 60, 300, 2
+    paths = write_partitions(tmp_path, observed=9_000, stores=n, skus=m, files=3, seed=0)
+    found = measure(cluster, tmp_path, paths, rank, workers=3, sweeps=2, seed=0)
+    assert (found.stores, found.skus, found.blocks) == (n, m, 3)
+    right, left, left_inverses, sums = m * rank * 4, n * rank * 4, n * 3 * 4, m * 6 * 8
+    assert found.received_bytes == left + left_inverses + sums
+    assert found.sent_bytes == pytest.approx(right + left, abs=200)  # and the prior
+    assert found.between_workers_bytes < 10 * (sums + right + left + left_inverses)
+    assert 20 <= found.resident_bytes_per_entry < 24
