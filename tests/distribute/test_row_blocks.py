@@ -251,3 +251,17 @@ def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(
     assert found.sent_bytes == pytest.approx(right + left, abs=200)  # and the prior
     assert found.between_workers_bytes < 10 * (sums + right + left + left_inverses)
     assert 20 <= found.resident_bytes_per_entry < 24
+
+
+def test_the_command_says_what_came_out_and_that_it_is_not_published(
+    cluster, partitions, sales, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("EW_HOME", str(tmp_path))
+    command = f"run --blocks --shadow --json --week {WEEK} --sales {partitions} --dask {cluster}"
+    answer = CliRunner().invoke(app, command.split())
+    assert answer.exit_code == ExitCode.DONE, answer.stderr
+    said = json.loads(answer.stdout)
+    assert (said["pairs"], said["stores"], said["skus"]) == (sales.n_observed, N, M)
+    assert said["rank"] == RANK  # found on held-out pairs
+    assert 0.06 < said["theta"]["anomaly_rate"] < 0.10
+    assert "Not published" in answer.stderr
