@@ -144,6 +144,9 @@ for name, function, summary in (
 lazy_command(
     app, "drift", "ew_pipeline.monitor.drift.command:drift", "Is theta moving, and does anybody know."
 )
+lazy_command(
+    app, "bench", "ew_pipeline.bench.command:bench", "Our steps beside other libraries': time, memory."
+)
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 
 lazy_command(

@@ -41,6 +41,7 @@ from ew_pipeline.algorithm.types import Float, Int64
 
 CENSORED_FROM = 1.0  # times the mean
 WIDER_CENSORED_FROM = 2.0  # the second opinion behind the interval
+TAIL_MOVE = 1.5  # by how much the move to it is widened: what it shows is part of the misfit
 MODEL_ERROR = 0.04  # on the unbounded scale; at small p_A about 4% of it
 MOST_KNOTS, PER_KNOT = 12, 2_000  # of the calibration, per class: as many as have so many entries each
 SMALLEST_MEAN, LARGEST_MEAN = 0.05, 240.0  # outside, a pair says next to nothing, or needs a longer table
@@ -166,7 +167,9 @@ def binned_theta(bins: Bins, ratio: Float, family: ExposureFamily, fit: BinnedFi
         negative_binomial=negative_binomial,
         start=fit.parameters,
     )
-    reach = np.minimum(np.sqrt(random**2 + (wider.top.where - at) ** 2 + MODEL_ERROR**2), 2.0 * EDGE)
+    reach = np.minimum(
+        np.sqrt(random**2 + (TAIL_MOVE * (wider.top.where - at)) ** 2 + MODEL_ERROR**2), 2.0 * EDGE
+    )
     ends = [
         [from_unbounded(max(min(u + sign * r, EDGE), -EDGE), bounds) for sign in (-1.0, 1.0)]
         for u, r, bounds in zip(at, reach, ranges, strict=True)
