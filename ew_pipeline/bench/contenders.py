@@ -112,7 +112,8 @@ def _implicit(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
 
     sales = instance.sales
     matrix = sparse.csr_matrix(
-        (sales.counts.astype(np.float32), sales.cols, sales.indptr.astype(np.int32)), shape=sales.shape
+        (sales.counts.astype(np.float32), sales.cols.copy(), sales.indptr.astype(np.int32)),
+        shape=sales.shape,
     )
     model = AlternatingLeastSquares(factors=PEER_FACTORS, iterations=SWEEPS, random_state=0, use_gpu=False)
     model.fit(matrix, show_progress=False)
@@ -123,7 +124,9 @@ def _cmfrec(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
     from cmfrec import CMF
 
     sales = instance.sales
-    matrix = sparse.coo_matrix((sales.counts.astype(np.float32), (sales.rows, sales.cols)), shape=sales.shape)
+    matrix = sparse.coo_matrix(
+        (sales.counts.astype(np.float32), (sales.rows.copy(), sales.cols.copy())), shape=sales.shape
+    )
     model = CMF(
         k=rank,
         lambda_=1.0,

@@ -52,7 +52,7 @@ def measure(contender: Contender, size: Size) -> dict[str, Any]:
     if child.returncode != 0:
         raise FitError(
             f"{contender.name} failed at {size.observed:,} pairs: {child.stderr.strip().splitlines()[-1:]}",
-            "leave it out with --peers, or take a smaller --observed.",
+            "leave the peers out with --no-peers, or take a smaller --observed.",
         )
     figures: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
     return figures
