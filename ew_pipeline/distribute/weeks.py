@@ -6,11 +6,12 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ew_pipeline.distribute.cluster import check_workers, connected, end_of_worker, some_workers
+from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, end_of_worker, some_workers
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
@@ -47,12 +48,12 @@ def run_weeks(
         queue = _Queue(client, wanted, own, deque(weeks))
         try:
             while queue.waiting or queue.running:
-                queue.hand_out()
-                for done in queue.ended():
+                for done in queue.step(address):
                     note(done)
         finally:
-            client.cancel(list(queue.running))
-            client.run(end_tracking, on_error="return")
+            with suppress(OSError):  # the scheduler is gone: nobody is left to be told
+                client.cancel(list(queue.running))
+                client.run(end_tracking, on_error="return")
 
 
 def with_absolute_paths(request: WeekRequest) -> WeekRequest:
@@ -85,6 +86,20 @@ class _Queue:
     settings: Settings
     waiting: deque[Week]
     running: dict[Future, _Task] = field(default_factory=dict)
+
+    def step(self, address: str) -> list[WeekDone]:
+        """Give every worker something to do, and return what has ended."""
+        from distributed.client import FuturesCancelledError
+
+        try:
+            self.hand_out()
+            return self.ended()
+        except (OSError, FuturesCancelledError) as error:
+            left = len(self.waiting) + len(self.running)
+            raise ClusterError(
+                f"the scheduler at {address} is gone, with {left} weeks to do.",
+                "start it and its workers again and type the same command: what is done is not done again.",
+            ) from error
 
     def hand_out(self) -> None:
         workers = some_workers(self.client)
