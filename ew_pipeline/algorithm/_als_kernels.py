@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ew_pipeline.algorithm._blocks import in_line_blocks
-from ew_pipeline.algorithm._numba import njit_fast
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm.types import Float, Int32, Int64
 
 CHUNK = 256
@@ -329,3 +329,33 @@ def _invert(r: int, G: Float, column: Float, inverses: Real, i: int) -> None:
             column[k] = np.divide(total, G[k + 1, k + 1])
         for k in range(c, r):
             inverses[i, k * (k + 1) // 2 + c] = column[k]
+
+
+@njit
+def gram(factor: Real) -> Float:
+    """factor' factor in double precision, rows added in their order."""
+    n, r = factor.shape
+    out = np.zeros((r, r))
+    for i in range(n):
+        for k in range(r):
+            a = float(factor[i, k])
+            for q in range(k + 1):
+                out[k, q] += a * factor[i, q]
+    for k in range(r):
+        for q in range(k):
+            out[q, k] = out[k, q]
+    return out
+
+
+@njit
+def turned(factor: Real, turn: Float) -> Real:
+    """factor @ turn, row by row in double precision, kept in the factor's own."""
+    n, r = factor.shape
+    out = np.empty_like(factor)
+    for i in range(n):
+        for k in range(r):
+            total = 0.0
+            for q in range(r):
+                total += factor[i, q] * turn[q, k]
+            out[i, k] = total
+    return out

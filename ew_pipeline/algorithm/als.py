@@ -12,14 +12,15 @@ L is an optional level known beforehand, one per observed entry: the low rank is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, half_sweep
+from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, gram, half_sweep, turned
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.svd import check_rank, thin_svd
+from ew_pipeline.algorithm.svd import check_rank
 from ew_pipeline.algorithm.types import Float, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import UsageError, name_some
@@ -164,9 +165,29 @@ def sweep(
 
 def balanced(U: Real, V: Real) -> tuple[Real, Real]:
     """The same product from the factors of least norm. Alternation alone creeps towards them: it moves one
-    side at a time, and the small penalty is all that pulls."""
-    P, s, Q = thin_svd(U.astype(np.float64), V.astype(np.float64))
-    return (P * np.sqrt(s)).astype(U.dtype), (Q * np.sqrt(s)).astype(V.dtype)
+    side at a time, and the small penalty is all that pulls.
+
+    Through the r x r matrices U'U and V'V and not a QR of the tall factors, which threaded libraries round
+    differently from run to run; the turns are rounded so that no last bit of theirs gets into the factors.
+    """
+    from_left, from_right = _root(gram(U)), _root(gram(V))
+    P, s, Qt = np.linalg.svd(from_left.T @ from_right)
+    root = np.sqrt(s)
+    turns = np.linalg.solve(from_left.T, P * root), np.linalg.solve(from_right.T, Qt.T * root)
+    left, right = (rounded(turn, U.dtype) for turn in turns)
+    return turned(U, left), turned(V, right)
+
+
+def _root(square: Float) -> Float:
+    """L with L L' = square; the least of ridges keeps a direction that carries nothing."""
+    ridge = max(1e-13 * float(np.trace(square)), 1e-300)
+    return np.asarray(np.linalg.cholesky(square + ridge * np.eye(len(square))))
+
+
+def rounded(values: Real, precision: np.dtype[Any]) -> Float:
+    """Rounded to the precision of the factors: what dense algebra leaves in the last bits depends on the
+    machine."""
+    return np.asarray(np.asarray(values, precision), np.float64)
 
 
 def filled(factor: Real, indptr: Int64) -> Real:

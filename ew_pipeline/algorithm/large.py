@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance
+from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, gram
 from ew_pipeline.algorithm._blocks import in_entry_blocks, in_line_blocks
 from ew_pipeline.algorithm._cavity_kernels import healthy_entries, leave_one_out_lines
-from ew_pipeline.algorithm.als import balanced, first_guess, sweep
+from ew_pipeline.algorithm.als import balanced, first_guess, rounded, sweep
 from ew_pipeline.algorithm.binned import Bins, Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import (
     CENSORED_FROM,
@@ -238,8 +238,8 @@ def learnt_prior(factor: Real, inverses: Real) -> Prior:
     uncertainty = np.zeros((rank, rank))
     uncertainty[np.tril_indices(rank)] = inverses.mean(axis=0, dtype=np.float64)
     uncertainty += np.tril(uncertainty, -1).T
-    covariance = np.einsum("ik,iq->kq", away, away) / len(values) + uncertainty
-    return Prior(np.linalg.inv(covariance), mean)
+    covariance = gram(away) / len(values) + uncertainty
+    return Prior(rounded(np.linalg.inv(covariance), factor.dtype), mean)
 
 
 def healthy_probabilities(

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ew_pipeline.algorithm import _als_kernels, _blocks
-from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, half_sweep
-from ew_pipeline.algorithm.als import als
+from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, gram, half_sweep
+from ew_pipeline.algorithm.als import als, balanced
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.svd import zero_filled_svd
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -163,3 +163,23 @@ def test_compiles_once_for_rows_columns_levels_and_starts():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(UsageError, match=message):
         als(SalesMatrix.from_dense([[1, 2], [3, 4]]), 1, seeded(), **arguments)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-12), (np.float32, 2e-6)])
+def test_balanced_factors_keep_the_product_and_share_its_singular_values(dtype, error):
+    rng = np.random.default_rng(8)
+    U, V = rng.gamma(2.0, 1.0, (60, 4)).astype(dtype), rng.gamma(2.0, 5.0, (40, 4)).astype(dtype)
+    left, right = balanced(U, V)
+    assert left.dtype == dtype
+    product = U.astype(np.float64) @ V.T
+    np.testing.assert_allclose(left.astype(np.float64) @ right.T, product, rtol=error)
+    values = np.linalg.svd(product, compute_uv=False)[:4]
+    for side in (left, right):  # least norm: orthogonal columns with the roots of the singular values
+        np.testing.assert_allclose(gram(side), np.diag(values), atol=10 * error * values[0])
+
+
+def test_balanced_survives_a_direction_that_carries_nothing():
+    U, V = np.ones((5, 2)), np.ones((4, 2))
+    V[:, 1] = 0.0
+    left, right = balanced(U, V)
+    np.testing.assert_allclose(left @ right.T, np.ones((5, 4)), rtol=1e-9)
