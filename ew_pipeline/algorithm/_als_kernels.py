@@ -152,6 +152,7 @@ def solve_lines(
     padded = (r + 2) // 2 * 2  # 1 + r, made even; a spare row stays zero
     A = np.zeros((padded, STRIDE), dtype=fixed.dtype)  # row 0: y; row 1 + k: direction k of the others
     w = np.empty(STRIDE, dtype=fixed.dtype)
+    scratch = np.empty((2, STRIDE), dtype=fixed.dtype)
     G = np.empty((padded, padded))  # A diag(w) A^T, lower triangle
     u = np.empty(r)
     for i in range(first_line, end_line):
@@ -174,6 +175,7 @@ def solve_lines(
                 inverse_shape,
                 A,
                 w,
+                scratch,
             )
             _accumulate(size, A, w, G)
         loss[i] = _solve(r, G, precision, pull, u)
@@ -190,6 +192,21 @@ def lay_out(first: int, size: int, others: Int32, fixed: Real, A: Real) -> None:
     for k in range(fixed.shape[1]):
         for c in range(size):
             A[k + 1, c] = fixed[np.uint64(others[start + np.uint64(c)]), k]
+
+
+@njit_fast
+def part_of(first: int, size: int, values: Real, out: Real) -> None:
+    """The values of some entries, or ones where there are none.
+
+    Never choose inside the loop that computes with them: the compiled loop then asks whether the (empty)
+    array overlaps its output, by addresses that differ from run to run, and rounds by the answer.
+    """
+    if values.size > 0:
+        start = np.uint64(first)
+        for c in range(size):
+            out[c] = values[start + np.uint64(c)]
+    else:
+        out[:size] = 1
 
 
 @njit_fast
@@ -221,8 +238,9 @@ def _weigh(
     inverse_shape: float,
     A: Real,
     w: Real,
+    scratch: Real,
 ) -> None:
-    """y into row 0 of ``A`` and the weights into ``w``."""
+    """y into row 0 of ``A`` and the weights into ``w``; ``scratch`` is two rows of working space."""
     start = np.uint64(first)
     one = w.dtype.type(1)
     for c in range(size):
@@ -235,10 +253,12 @@ def _weigh(
             dispersion = w.dtype.type(inverse_size)
             a = w.dtype.type(alpha)
             spread = w.dtype.type(alpha * inverse_shape)
+            part_of(first, size, level, scratch[0])
+            part_of(first, size, healthy, scratch[1])
             for c in range(size):
                 m = w[c]
-                mu = m * level[start + np.uint64(c)] if level.size > 0 else m
-                f = healthy[start + np.uint64(c)] if healthy.size > 0 else one
+                mu = m * scratch[0, c]
+                f = scratch[1, c]
                 keep = np.divide(f, one + mu * dispersion)
                 lost = np.divide(one - f, one + mu * spread)
                 trust = keep + a * lost

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, Real, lay_out, rates_of
+from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, Real, lay_out, part_of, rates_of
 from ew_pipeline.algorithm._mixture_kernels import LARGE_SIZE, log_rising
 from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm._variational_kernels import CV2_LIMIT, LEVERAGE_LIMIT
@@ -49,6 +49,7 @@ def leave_one_out_lines(
     A = np.zeros((1 + r, STRIDE), dtype=left.dtype)
     m = np.empty(STRIDE, dtype=left.dtype)
     var = np.empty(STRIDE, dtype=left.dtype)
+    scratch = np.empty((2, STRIDE), dtype=left.dtype)
     uu = np.empty(left_inverses.shape[1], dtype=left.dtype)
     for i in range(first_line, end_line):
         t = 0
@@ -61,10 +62,12 @@ def leave_one_out_lines(
             lay_out(first, size, others, right, A)
             rates_of(size, left, i, floor, A, m)
             _variance(first, size, others, left_inverses, right_inverses, uu, i, r, A, var)
+            part_of(first, size, level, scratch[0])
+            part_of(first, size, healthy, scratch[1])
             for c in range(size):
                 e = first + c
-                L = level[e] if level.size > 0 else 1.0
-                f = healthy[e] if healthy.size > 0 else 1.0
+                L = scratch[0, c]
+                f = scratch[1, c]
                 rate = float(m[c])
                 mu = L * rate
                 keep = f / (1.0 + mu * inverse_size)

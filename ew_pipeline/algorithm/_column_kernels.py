@@ -45,6 +45,7 @@ def sum_columns(
     padded = (r + 2) // 2 * 2
     A = np.zeros((padded, STRIDE), dtype=left.dtype)
     w = np.empty(STRIDE, dtype=left.dtype)
+    scratch = np.empty((2, STRIDE), dtype=left.dtype)
     G = np.empty((padded, padded))
     for j in range(first_column, end_column):
         G[:] = 0.0
@@ -66,6 +67,7 @@ def sum_columns(
                 inverse_shape,
                 A,
                 w,
+                scratch,
             )
             _accumulate(size, A, w, G)
         t = 0
