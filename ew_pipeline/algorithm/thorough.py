@@ -92,17 +92,18 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
 
     Anomalies of another family look like mild overdispersion to the exploration, and many factors hide it.
     Chains that learn both the dispersion and the anomaly's shape tell them apart. Strong overdispersion
-    is not questioned: there a Poisson model can settle on too many anomalies instead.
+    is not questioned: there a Poisson model can settle on too many anomalies instead. Nor is any against a
+    level from history, which is itself an estimate: counts vary around it by more than Poisson noise.
     """
     runs = 0
     if found.path.negative_binomial:
-        if found.path.best.parameters.inverse_size > MILD_DISPERSION:
+        if plan.level is not None or found.path.best.parameters.inverse_size > MILD_DISPERSION:
             return plan, found, sample_families(plan, found, budget)
         poisson = explore(replace(plan, noise="poisson"))
         # from the dispersion that is in question, which a short chain leaves more surely than it finds
         start = poisson.path.only_best.with_dispersion(found.path.best.parameters.inverse_size)
         glance, runs = _chains(plan, poisson, _learnt(poisson.family), start, budget, most_runs=1)
-        if _needs_more_noise(glance):
+        if _needs_more_noise(glance) or glance.r_hat > R_HAT_LIMIT:
             sampled = sample_families(plan, found, budget)
             return plan, found, replace(sampled, runs=runs + sampled.runs)
         found = poisson

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ew_pipeline import EntrywiseDetector
+from ew_pipeline import EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm import thorough, tiers
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
@@ -81,3 +81,20 @@ def test_widened_draws_keep_their_median_and_their_range():
     assert np.ptp(wide) > np.ptp(draws)
     assert ((wide > 0.0) & (wide < 0.4)).all()
     np.testing.assert_allclose(thorough._widened(draws, 0.0, 0.4, 1.0), draws)
+
+
+def test_noise_around_a_level_from_history_is_not_questioned(monkeypatch):
+    def questioned(plan):
+        raise AssertionError(f"explored again with noise {plan.noise}")
+
+    monkeypatch.setattr(thorough, "explore", questioned)
+    rng = np.random.default_rng(4)
+    level = rng.gamma(3.0, 10.0, (40, 60))
+    wrong = rng.random(level.shape) < 0.04
+    demand = level * np.where(wrong, 0.2, 1.0) * rng.gamma(25.0, 1 / 25.0, level.shape)  # s0 = 25: mild
+    fit = EntrywiseDetector("thorough", random_state=0).fit(
+        SalesMatrix.from_dense(rng.poisson(demand)), level=level.ravel()
+    )
+    assert fit.noise_ == "negative_binomial"
+    assert fit.converged_
+    assert fit.theta_.anomaly_rate == pytest.approx(0.04, abs=0.02)
