@@ -91,7 +91,7 @@ def test_noise_around_a_level_from_history_is_not_questioned(monkeypatch):
     rng = np.random.default_rng(4)
     level = rng.gamma(3.0, 10.0, (40, 60))
     wrong = rng.random(level.shape) < 0.04
-    demand = level * np.where(wrong, 0.2, 1.0) * rng.gamma(25.0, 1 / 25.0, level.shape)  # s0 = 25: mild
+    demand = level * np.where(wrong, 0.2, 1.0) * rng.gamma(13.0, 1 / 13.0, level.shape)  # s0 = 13: mild
     fit = EntrywiseDetector("thorough", random_state=0).fit(
         SalesMatrix.from_dense(rng.poisson(demand)), level=level.ravel()
     )
