@@ -179,9 +179,10 @@ def balanced(U: Real, V: Real) -> tuple[Real, Real]:
 
 
 def _root(square: Float) -> Float:
-    """L with L L' = square; the least of ridges keeps a direction that carries nothing."""
-    ridge = max(1e-13 * float(np.trace(square)), 1e-300)
-    return np.asarray(np.linalg.cholesky(square + ridge * np.eye(len(square))))
+    """L with L L' = square, also where a direction carries nothing: it gets next to nothing."""
+    values, vectors = np.linalg.eigh(square)
+    least = max(1e-13 * float(values[-1]), 1e-200)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, least)))
 
 
 def rounded(values: Real, precision: np.dtype[Any]) -> Float:
