@@ -32,26 +32,29 @@ from ew_pipeline.track.store import (
 
 
 def prepare_into(home: Path, noise: Path) -> None:
-    """In a forked process: what it prints goes to a file."""
+    """In a process of its own: what it prints goes to a file."""
     with noise.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)  # of the moment in which the fork server began
         prepare_tracking(Settings(home=home))
 
 
 def test_four_processes_may_touch_a_fresh_home_at_once(tmp_path, monkeypatch):
-    """Forked, so that all have mlflow loaded and reach the database in the same moment."""
+    """Forked from a process that has mlflow loaded and nothing else running: all reach the database in the
+    same moment, and none inherits the threads and locks of the tests before."""
     home, here = tmp_path / "home", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    fork = multiprocessing.get_context("fork")
-    four = [fork.Process(target=prepare_into, args=(home, tmp_path / f"noise{k}")) for k in range(4)]
+    clean = multiprocessing.get_context("forkserver")
+    clean.set_forkserver_preload(["mlflow.store.db.utils", "mlflow.tracking"])
+    four = [clean.Process(target=prepare_into, args=(home, tmp_path / f"noise{k}")) for k in range(4)]
     for process in four:
         process.start()
     for process in four:
         process.join(120)
-    assert [process.exitcode for process in four] == [0] * 4
     assert [(tmp_path / f"noise{k}").read_text() for k in range(4)] == [""] * 4
+    assert [process.exitcode for process in four] == [0] * 4
     assert sorted(path.name for path in home.iterdir()) == ["mlflow.db", "mlflow.lock"]
     assert list(here.iterdir()) == []
     with sqlite3.connect(home / "mlflow.db") as database:
