@@ -51,6 +51,14 @@ class EwGroup(TyperGroup):
             sys.exit(known.exit_code)
 
 
+class BenchGroup(TyperGroup):
+    """``ew bench`` with options alone, or with nothing, is ``ew bench libraries``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        unnamed = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, ["libraries", *args] if unnamed else args)
+
+
 def _unexpected(error: Exception) -> EwError:
     return EwError(
         f"{type(error).__name__}: {error}",
@@ -76,7 +84,13 @@ audit = typer.Typer(
     rich_markup_mode=None, help="Prove, replay and hand out what was published.", no_args_is_help=True
 )
 checks = typer.Typer(rich_markup_mode=None, help="What was found at the shelves.", no_args_is_help=True)
+bench = typer.Typer(
+    cls=BenchGroup,
+    rich_markup_mode=None,
+    help="Time and memory of our parts. Without a name: `ew bench libraries`.",
+)
 app.add_typer(audit, name="audit")
+app.add_typer(bench, name="bench")
 app.add_typer(checks, name="checks")
 app.add_typer(reproduce, name="reproduce")
 
@@ -145,7 +159,10 @@ lazy_command(
     app, "drift", "ew_pipeline.monitor.drift.command:drift", "Is theta moving, and does anybody know."
 )
 lazy_command(
-    app, "bench", "ew_pipeline.bench.command:bench", "Our steps beside other libraries': time, memory."
+    bench,
+    "libraries",
+    "ew_pipeline.bench.command:bench",
+    "Our fits beside other libraries': time, memory, error.",
 )
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 

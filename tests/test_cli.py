@@ -52,6 +52,13 @@ def test_help_lists_the_reproduce_group():
     assert "reproduce" in result.stdout
 
 
+def test_bench_with_options_alone_compares_libraries():
+    alone = CliRunner().invoke(app, ["bench", "--observed", "10"], standalone_mode=False)
+    assert "too few to time" in str(alone.exception)
+    assert "libraries" in CliRunner().invoke(app, ["bench", "--help"]).stdout
+    assert "No such command" in CliRunner().invoke(app, ["bench", "nonsense"]).output
+
+
 @pytest.mark.parametrize("name", ["table1", "regret", "robustness", "chain"])
 def test_the_experiments_are_listed_and_have_the_common_options(name):
     assert name in CliRunner().invoke(app, ["reproduce", "--help"]).stdout
