@@ -164,6 +164,9 @@ lazy_command(
     "ew_pipeline.bench.command:bench",
     "Our fits beside other libraries': time, memory, error.",
 )
+lazy_command(
+    bench, "ledger", "ew_pipeline.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
+)
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 
 lazy_command(

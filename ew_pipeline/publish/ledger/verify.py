@@ -7,7 +7,7 @@ for every flag after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Boolean, Connection, Integer, Row, Table, select, type_coerce
 
@@ -152,15 +152,12 @@ class _FlagWalk:
     def step(self, row: dict[str, Any]) -> Iterator[Problem]:
         stored = row.pop("row_hash")
         position = row["position"]
-        name = f"flag {row['store_id']} {row['sku_id']} {row['week']}"
-        key = f"{self.number}/{position}"
         if self.publication is None:
-            yield Problem("inserted", "flags", key, f"{name} belongs to no publication ({self.number})")
+            yield _of_flag("inserted", row, "{flag} belongs to no publication ({number})")
             return
         if position >= self.publication.flags_count or position < self.next:
             self.broken = True
-            words = f"{name} (publication {self.number}, row {position}) was not written by the ledger"
-            yield Problem("inserted", "flags", key, words)
+            yield _of_flag("inserted", row, "{flag} {place} was not written by the ledger")
             return
         gap = position > self.next
         if gap:
@@ -168,9 +165,8 @@ class _FlagWalk:
         # After a gap the hash before is not there to compare with.
         elif _hash(chain.next_flag_hash, self.previous, row) != stored:
             self.broken = True
-            words = f"{name} (publication {self.number}, row {position}) was edited"
-            words += f", or row {position - 1} with its hash" if position else ""
-            yield Problem("edited", "flags", key, words)
+            before = f", or row {position - 1} with its hash" if position else ""
+            yield _of_flag("edited", row, "{flag} {place} was edited" + before)
         self.previous, self.next = stored, position + 1
 
     def end(self) -> Iterator[Problem]:
@@ -194,6 +190,14 @@ class _FlagWalk:
             yield Problem("deleted", "flags", f"{self.number}/{position}", words)
 
 
+def _of_flag(kind: Literal["inserted", "edited"], row: dict[str, Any], words: str) -> Problem:
+    """Words are made for the few rows that have a problem, not for the millions that have none."""
+    number, position = row["publication_id"], row["position"]
+    flag = f"flag {row['store_id']} {row['sku_id']} {row['week']}"
+    place = f"(publication {number}, row {position})"
+    return Problem(kind, "flags", f"{number}/{position}", words.format(flag=flag, place=place, number=number))
+
+
 def _stream(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     """All rows in the order of their key, as stored: a yes/no that holds 7 must not read as yes."""
     raw = [
@@ -202,8 +206,9 @@ def _stream(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     ]
     switches = [column.name for column in table.columns if isinstance(column.type, Boolean)]
     query = select(*raw).order_by(*table.primary_key).execution_options(yield_per=BATCH)
-    for found in connection.execute(query).mappings():
-        row = dict(found)
+    names = [column.name for column in table.columns]
+    for found in connection.execute(query):
+        row = dict(zip(names, found, strict=True))  # three times as quick as the row's own mapping
         for name in switches:
             row[name] = bool(row[name]) if row[name] in (0, 1) else row[name]
         yield row
