@@ -194,15 +194,17 @@ def panel_from_keys(
     sku_ids: NDArray[np.str_],
     key: npt.NDArray[np.int64],
     week: npt.NDArray[np.int64],
-    units: npt.NDArray[np.float64],
+    units: npt.NDArray[np.float64] | npt.NDArray[np.int32],
     weeks: tuple[str, ...],
     promo: Flags | None = None,
 ) -> Panel:
     """The same with pairs as keys: position of the store times number of SKUs plus position of the SKU."""
     m = max(sku_ids.size, 1)
-    pairs, row = np.unique(key, return_inverse=True)
+    row, pairs = pd.factorize(key, sort=True)
     cell = row * len(weeks) + week
-    repeated = cell.size - np.unique(cell).size
+    seen = np.zeros(pairs.size * len(weeks), dtype=np.bool_)
+    seen[cell] = True
+    repeated = cell.size - np.count_nonzero(seen)
     if repeated:
         order = np.sort(cell)
         twice = np.unique(order[1:][order[1:] == order[:-1]])
@@ -212,7 +214,7 @@ def panel_from_keys(
             f"{repeated} rows repeat a pair in one week: {name_some(named, twice.size)}.",
             "sum them to one row per store, SKU and week.",
         )
-    table = np.full(pairs.size * len(weeks), np.nan, dtype=np.float32)
+    table = np.full(seen.size, np.nan, dtype=np.float32)
     table[cell] = units
     promoted = None
     if promo is not None:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ew_pipeline.data.assortment import Entries, Keys, on_holiday
-from ew_pipeline.data.panel import Panel
+from ew_pipeline.data.assortment import Entries, on_holiday
+from ew_pipeline.data.panel import Panel, panel_from_keys
 from ew_pipeline.evaluate.view import TruthLabels
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
@@ -66,7 +65,8 @@ def look_back(
 def _panel(
     coded: CodedSnapshot, weeks: list[Week], config: RunConfig, entries: Callable[[Week], Entries]
 ) -> Panel:
-    kept: list[tuple[int, Keys, npt.NDArray[np.int32], npt.NDArray[np.bool_]]] = []
+    kept: list[Entries] = []
+    columns: list[int] = []
     for column, week in enumerate(weeks):
         if week not in coded.weeks:
             continue
@@ -74,23 +74,17 @@ def _panel(
         if week != weeks[-1]:
             usual = ~on_holiday(coded.weeks[week], coded.shape)[found.key // coded.shape[1]]
             found = found if usual.all() else found.take(usual)
-        kept.append((column, found.key, found.units, found.promo))
-    pairs = np.unique(np.concatenate([key for _, key, _, _ in kept]))
-    units = np.full((pairs.size, len(weeks)), np.nan, dtype=np.float32)
-    promo = np.zeros(units.shape, dtype=np.bool_)
-    for column, key, sold, promoted in kept:
-        row = np.searchsorted(pairs, key)
-        units[row, column] = sold
-        promo[row, column] = promoted
+        kept.append(found)
+        columns.append(column)
     marked = config.promotions == "exclude" and any(rows.promo is not None for rows in coded.weeks.values())
-    return Panel(
+    return panel_from_keys(
         coded.store_ids,
         coded.sku_ids,
-        (pairs // coded.shape[1]).astype(np.int32),
-        (pairs % coded.shape[1]).astype(np.int32),
+        np.concatenate([one.key for one in kept]),
+        np.repeat(columns, [one.key.size for one in kept]),
+        np.concatenate([one.units for one in kept]),
         tuple(str(week) for week in weeks),
-        units,
-        promo if marked else None,
+        np.concatenate([one.promo for one in kept]) if marked else None,
     )
 
 

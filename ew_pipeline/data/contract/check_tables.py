@@ -169,7 +169,7 @@ def _count_copies(table: str, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _copies_of(table: str, rows: np.ndarray, connection: duckdb.DuckDBPyConnection) -> np.ndarray:
-    copies = np.ones(rows.size, dtype=np.int32)
+    copies = np.ones(rows.size, dtype=np.int64)  # of other integers every value is compared in Python
     found = connection.execute(f"SELECT row, copies FROM copies_{table} ORDER BY row").fetchnumpy()
     if found["row"].size:
         position = np.minimum(np.searchsorted(found["row"], rows), found["row"].size - 1)
