@@ -15,6 +15,7 @@ of the weeks before they are averaged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -141,31 +142,42 @@ def _level(past: _Window, prior_weeks: float | None, rank: int) -> FloatArray:
 def _window(frame: pd.DataFrame, week: str, weeks: int, *, drop_promotions: bool) -> _Window:
     if weeks < 1:
         raise UsageError(f"weeks is {weeks}; it must be 1 or more.")
-    label = frame["week"].astype("str")
-    labels = np.sort(label.unique())
+    label, labels = _codes(frame["week"])
     if week not in labels:
         raise DataError(f"no row is of week {week}.", f"the table ends with {labels[-1:]}; choose from it.")
     before = labels[labels < week][-weeks:]
     if before.size == 0:
         raise DataError(f"the table has no week before {week}.", "fit without a level, or add earlier sales.")
-    kept = label.isin(before).to_numpy()
+    at = int(np.searchsorted(labels, week))
+    kept = (label >= at - before.size) & (label < at)
     if drop_promotions and "promo" in frame:
         kept = kept & ~frame["promo"].to_numpy(dtype=bool)
-    now = (label == week).to_numpy()
+    now = label == at
     either = kept | now
-    store_code, stores = pd.factorize(frame["store_id"][either].astype("str"), sort=True)
-    sku_code, skus = pd.factorize(frame["sku_id"][either].astype("str"), sort=True)
+    store_code, stores = _codes(frame["store_id"][either])
+    sku_code, skus = _codes(frame["sku_id"][either])
     past, wanted = kept[either], now[either]
     order = np.lexsort((sku_code[wanted], store_code[wanted]))
     return _Window(
-        store=store_code[past].astype(np.int64),
-        sku=sku_code[past].astype(np.int64),
-        week=np.searchsorted(before, label[kept].to_numpy()),
+        store=store_code[past],
+        sku=sku_code[past],
+        week=label[kept] - (at - before.size),
         units=frame["units"].to_numpy(dtype=np.float64)[kept],
         shape=(len(stores), len(skus), before.size),
-        wanted_store=store_code[wanted][order].astype(np.int64),
-        wanted_sku=sku_code[wanted][order].astype(np.int64),
+        wanted_store=store_code[wanted][order],
+        wanted_sku=sku_code[wanted][order],
     )
+
+
+def _codes(column: pd.Series[Any]) -> tuple[IntArray, npt.NDArray[np.str_]]:
+    """(each row's place among the texts, the texts that occur in ascending order).
+
+    A text is made for every value that occurs, not for every row: ids often come as categories.
+    """
+    code, values = pd.factorize(column, use_na_sentinel=False)
+    written = np.asarray(pd.Index(values).astype("str"), dtype=np.str_)
+    texts, place = np.unique(written, return_inverse=True)
+    return place[code].astype(np.int64), texts
 
 
 def _pairs(past: _Window) -> tuple[IntArray, IntArray]:
