@@ -13,20 +13,17 @@ of the factors (single precision at national scale); the normal equations and th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ew_pipeline.algorithm._blocks import in_line_blocks
+from ew_pipeline.algorithm._layout import lay_out, padded
 from ew_pipeline.algorithm._numba import njit, njit_fast
-from ew_pipeline.algorithm.types import Float, Int32, Int64
+from ew_pipeline.algorithm.types import Float, Int32, Int64, Real
 
 CHUNK = 256
 # Not a power of two: rows of the buffer that lie 2^k bytes apart evict each other from the cache.
 STRIDE = CHUNK + 8
-
-Real = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -97,6 +94,7 @@ def half_sweep(
     new = np.empty_like(current)
     loss = np.empty(len(current))
     kept = np.empty((0, 0), dtype=current.dtype) if inverses is None else inverses
+    wide = padded(fixed)
 
     def block(first: int, end: int) -> None:
         solve_lines(
@@ -107,7 +105,7 @@ def half_sweep(
             lines.counts,
             lines.level,
             lines.healthy,
-            fixed,
+            wide,
             current,
             prior.precision,
             prior.precision @ prior.mean,
@@ -147,13 +145,14 @@ def solve_lines(
     loss: Float,
     inverses: Real,
 ) -> None:
-    """The lines from ``first_line`` to before ``end_line``; no line depends on another."""
-    r = fixed.shape[1]
-    padded = (r + 2) // 2 * 2  # 1 + r, made even; a spare row stays zero
-    A = np.zeros((padded, STRIDE), dtype=fixed.dtype)  # row 0: y; row 1 + k: direction k of the others
+    """The lines from ``first_line`` to before ``end_line``; no line depends on another. ``fixed`` is
+    ``padded``."""
+    r = current.shape[1]
+    even = (r + 2) // 2 * 2  # 1 + r, made even; a spare row stays zero
+    A = np.zeros((fixed.shape[1] + 2, STRIDE), dtype=fixed.dtype)  # row 0: y; 1 + k: direction k
     w = np.empty(STRIDE, dtype=fixed.dtype)
     scratch = np.empty((2, STRIDE), dtype=fixed.dtype)
-    G = np.empty((padded, padded))  # A diag(w) A^T, lower triangle
+    G = np.empty((even, even))  # A diag(w) A^T, lower triangle
     u = np.empty(r)
     for i in range(first_line, end_line):
         G[:] = 0.0
@@ -183,15 +182,6 @@ def solve_lines(
             new[i, k] = u[k]
         if inverses.size > 0:
             _invert(r, G, u, inverses, i)
-
-
-@njit_fast
-def lay_out(first: int, size: int, others: Int32, fixed: Real, A: Real) -> None:
-    """Row 1 + k of ``A``: direction k of the factors of the entries' other sides."""
-    start = np.uint64(first)
-    for k in range(fixed.shape[1]):
-        for c in range(size):
-            A[k + 1, c] = fixed[np.uint64(others[start + np.uint64(c)]), k]
 
 
 @njit_fast
@@ -378,4 +368,16 @@ def turned(factor: Real, turn: Float) -> Real:
             for q in range(r):
                 total += factor[i, q] * turn[q, k]
             out[i, k] = total
+    return out
+
+
+@njit
+def line_sums(indptr: Int64, values: Real | Int32) -> Float:
+    """The sum of each line's values."""
+    out = np.zeros(indptr.size - 1)
+    for i in range(out.size):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += values[e]
+        out[i] = total
     return out

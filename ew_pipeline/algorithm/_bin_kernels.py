@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
-from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm._fast_math import log_into
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 CV2_UNIT = 2.0**-30  # of the integer sums of cv2; whole numbers add up the same in any order
+CHUNK = 1024  # entries that are placed at a time, so that their working space stays in the nearest cache
 
 
-@njit
-def _class_of(value: float, edges: Float32) -> int:
-    place = 0
+@njit_fast
+def _place(
+    first: int,
+    size: int,
+    bits: Int32,
+    cv2: Float32,
+    edges: Float32,
+    low: float,
+    width: float,
+    n_bands: int,
+    mantissa_bits: Int32,
+    mantissa: Float32,
+    logs: Float32,
+    place: Int32,
+) -> None:
+    """class * n_bands + band of some entries; ``bits``: their means, read as integers.
+
+    The logarithm is good to 3e-6 of bands that are 0.02 wide: an entry at an edge may change sides, but it is
+    on the same side wherever it is asked for.
+    """
+    log_into(bits[first : first + size], mantissa_bits, mantissa, logs, size)
+    start, per_band, last = np.float32(low), np.float32(1.0 / width), np.int32(n_bands - 1)
+    for c in range(size):
+        place[c] = min(max(np.int32((logs[c] - start) * per_band), np.int32(0)), last)
+    own = cv2[first : first + size]
+    bands = np.int32(n_bands)
     for edge in edges:
-        if value >= edge:
-            place += 1
-    return place
-
-
-@njit
-def _band_of(mean: float, low: float, width: float, n_bands: int) -> int:
-    return min(max(int((math.log(mean) - low) / width), 0), n_bands - 1)
+        for c in range(size):
+            place[c] += bands if own[c] >= edge else np.int32(0)
 
 
 @njit
@@ -40,12 +59,18 @@ def bin_entries(
 ) -> None:
     """Add the entries from ``first`` to before ``end`` to the tables."""
     n_bands, last = weights.shape[1], weights.shape[2] - 1
-    for e in range(first, end):
-        c = _class_of(cv2[e], edges)
-        b = _band_of(means[e], low, width, n_bands)
-        weights[c, b, min(counts[e], last)] += 1
-        sold[c, b] += counts[e]
-        spread[c, b] += int(cv2[e] / CV2_UNIT)
+    bits = means.view(np.int32)
+    mantissa_bits, place = np.empty(CHUNK, dtype=np.int32), np.empty(CHUNK, dtype=np.int32)
+    mantissa, logs = mantissa_bits.view(np.float32), np.empty(CHUNK, dtype=np.float32)
+    for start in range(first, end, CHUNK):
+        size = min(CHUNK, end - start)
+        _place(start, size, bits, cv2, edges, low, width, n_bands, mantissa_bits, mantissa, logs, place)
+        for k in range(size):
+            e = start + k
+            c, b = divmod(place[k], n_bands)
+            weights[c, b, min(counts[e], last)] += 1
+            sold[c, b] += counts[e]
+            spread[c, b] += int(cv2[e] / CV2_UNIT)
 
 
 @njit
@@ -62,5 +87,12 @@ def scale_entries(
 ) -> None:
     """out = means times scale[class, band], for the entries from ``first`` to before ``end``."""
     n_bands = scale.shape[1]
-    for e in range(first, end):
-        out[e] = means[e] * scale[_class_of(cv2[e], edges), _band_of(means[e], low, width, n_bands)]
+    flat = scale.ravel()
+    bits = means.view(np.int32)
+    mantissa_bits, place = np.empty(CHUNK, dtype=np.int32), np.empty(CHUNK, dtype=np.int32)
+    mantissa, logs = mantissa_bits.view(np.float32), np.empty(CHUNK, dtype=np.float32)
+    for start in range(first, end, CHUNK):
+        size = min(CHUNK, end - start)
+        _place(start, size, bits, cv2, edges, low, width, n_bands, mantissa_bits, mantissa, logs, place)
+        for k in range(size):
+            out[start + k] = means[start + k] * flat[place[k]]

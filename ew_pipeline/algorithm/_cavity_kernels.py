@@ -1,5 +1,4 @@
-"""Compiled passes of the large-scale fit: what each entry would be predicted to be without itself, and
-the probability that it is healthy.
+"""Compiled passes of the large-scale fit: what each entry would be predicted to be without itself.
 
 The factors come from scoring steps of the marginal likelihood (see ``_als_kernels.half_sweep``), so with
 P_i, P_j the inverse informations of the entry's row and column
@@ -11,15 +10,13 @@ is the one-step leave-one-out estimate, as in ``_variational_kernels.leave_one_o
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, Real, lay_out, part_of, rates_of
-from ew_pipeline.algorithm._mixture_kernels import LARGE_SIZE, log_rising
+from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, part_of, rates_of
+from ew_pipeline.algorithm._layout import lay_out
 from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm._variational_kernels import CV2_LIMIT, LEVERAGE_LIMIT
-from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
+from ew_pipeline.algorithm.types import Int32, Int64, Real
 
 
 @njit_fast
@@ -44,9 +41,9 @@ def leave_one_out_lines(
     cv2: Real,
 ) -> None:
     """In-sample and leave-one-out means (with the level), and the latter's squared coefficient of
-    variation, of the entries of some rows."""
+    variation, of the entries of some rows; ``right`` is ``padded``."""
     r = left.shape[1]
-    A = np.zeros((1 + r, STRIDE), dtype=left.dtype)
+    A = np.zeros((1 + right.shape[1], STRIDE), dtype=left.dtype)
     m = np.empty(STRIDE, dtype=left.dtype)
     var = np.empty(STRIDE, dtype=left.dtype)
     scratch = np.empty((2, STRIDE), dtype=left.dtype)
@@ -111,47 +108,6 @@ def _variance(
             for c in range(size):
                 var[c] += share * A[k + 1, c] * A[q + 1, c]
             t += 1
-
-
-@njit
-def healthy_entries(
-    first: int,
-    end: int,
-    counts: Int32,
-    means: Float32,
-    cv2: Float32,
-    log_factorial: Float,
-    alpha: float,
-    anomaly_rate: float,
-    inverse_size: float,
-    shape: float,
-    healthy: Float32,
-) -> None:
-    """f = P(healthy | x) of some entries, anomalous counts being NB(alpha mu, s); ``shape`` 0: no sales."""
-    prior = math.log(anomaly_rate / (1.0 - anomaly_rate)) if anomaly_rate > 0.0 else -math.inf
-    for e in range(first, end):
-        count = counts[e]
-        x = float(count)
-        mu = float(means[e])
-        spread = cv2[e] + inverse_size
-        ways = log_factorial[count] if count < log_factorial.size else math.lgamma(x + 1.0)
-        if spread * LARGE_SIZE < 1.0:
-            log_healthy = x * math.log(mu) - mu - ways
-        else:
-            size = 1.0 / spread
-            log_healthy = (
-                log_rising(x, size) - ways + x * math.log(mu / (mu + size)) - size * math.log1p(mu * spread)
-            )
-        mean = alpha * mu
-        if shape == 0.0:
-            log_anomalous = 0.0 if count == 0 else -math.inf
-        elif shape > LARGE_SIZE:
-            log_anomalous = x * math.log(mean) - mean - ways
-        else:
-            constant = 0.0 if shape == 1.0 else log_rising(x, shape) - ways
-            log_anomalous = constant + x * math.log(mean / (mean + shape)) - shape * math.log1p(mean / shape)
-        odds = prior + log_anomalous - log_healthy
-        healthy[e] = 1.0 / (1.0 + math.exp(min(odds, 80.0)))
 
 
 @njit

@@ -11,15 +11,14 @@ import numpy as np
 from ew_pipeline.algorithm._als_kernels import (
     CHUNK,
     STRIDE,
-    Real,
     _accumulate,
     _invert,
     _solve,
     _weigh,
-    lay_out,
 )
+from ew_pipeline.algorithm._layout import lay_out
 from ew_pipeline.algorithm._numba import njit_fast
-from ew_pipeline.algorithm.types import Float, Int32, Int64
+from ew_pipeline.algorithm.types import Float, Int32, Int64, Real
 
 
 @njit_fast
@@ -40,13 +39,14 @@ def sum_columns(
     inverse_shape: float,
     sums: Float,
 ) -> None:
-    """sums[j] = the lower triangle by rows of A diag(w) A^T over the column's entries in this block."""
-    r = left.shape[1]
-    padded = (r + 2) // 2 * 2
-    A = np.zeros((padded, STRIDE), dtype=left.dtype)
+    """sums[j] = the lower triangle by rows of A diag(w) A^T over the column's entries in this block;
+    ``left`` is ``padded``."""
+    r = right.shape[1]
+    even = (r + 2) // 2 * 2
+    A = np.zeros((left.shape[1] + 2, STRIDE), dtype=left.dtype)
     w = np.empty(STRIDE, dtype=left.dtype)
     scratch = np.empty((2, STRIDE), dtype=left.dtype)
-    G = np.empty((padded, padded))
+    G = np.empty((even, even))
     for j in range(first_column, end_column):
         G[:] = 0.0
         for first in range(indptr[j], indptr[j + 1], CHUNK):

@@ -50,17 +50,17 @@ def climb(
     moving = tuple(range(start.size)) if free is None else free
     u = np.clip(start, -EDGE, EDGE)
     terms = terms_at(u)
-    value = float(weights @ terms)
+    value = weighted_sum(weights, terms)
     n_evaluations, damping, bend, crawls = 1, 1e-3, 1.0, 0
     for _ in range(MAX_STEPS):
         scores = score_matrix(terms_at, u, terms, moving)
         n_evaluations += len(moving)
-        gradient = scores @ weights
+        gradient = np.array([weighted_sum(weights, score) for score in scores])
         inside = [k for k in moving if abs(u[k]) < EDGE or u[k] * gradient[k] < 0.0]
         if not inside:
             return Top(u, value, True, n_evaluations)
         g = gradient[inside]
-        outer = (scores[inside] * weights) @ scores[inside].T
+        outer = weighted_gram(scores[inside], weights)
         low = np.maximum(-LONGEST_STEP, -EDGE - u[inside])
         high = np.minimum(LONGEST_STEP, EDGE - u[inside])
         ridge = np.diag(np.diag(outer) + 1e-9)
@@ -73,7 +73,7 @@ def climb(
             candidate = u.copy()
             candidate[inside] += move
             candidate_terms = terms_at(candidate)
-            gain = float(weights @ candidate_terms) - value
+            gain = weighted_sum(weights, candidate_terms) - value
             n_evaluations += 1
             if gain > 0.0:
                 break
@@ -129,3 +129,15 @@ def score_matrix(
         shifted[k] += step
         scores[k] = (terms_at(shifted) - terms) / step
     return scores
+
+
+# Not BLAS, whose sums over many terms depend on how many threads it has, and which wakes them for these few.
+
+
+def weighted_sum(weights: Float, terms: Float) -> float:
+    return float(np.einsum("e,e->", weights, terms))
+
+
+def weighted_gram(scores: Float, weights: Float) -> Float:
+    """scores diag(weights) scores'."""
+    return np.asarray(np.einsum("ie,je->ij", scores * weights, scores))

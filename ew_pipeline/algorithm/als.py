@@ -17,13 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, gram, half_sweep, turned
+from ew_pipeline.algorithm._als_kernels import Prior, Variance, gram, half_sweep, line_sums, turned
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.svd import check_rank
-from ew_pipeline.algorithm.types import Float, Int64
+from ew_pipeline.algorithm.types import Float, Int64, Real
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import UsageError, name_some
+
+# Observed pairs from which the factors are kept in single precision: the passes are bound by memory there,
+# and what rounding does to a factor is a thousandth of its own random error. Sums stay double.
+SINGLE_FROM = 500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +85,12 @@ def als(
     if not (ridge > 0.0 and floor > 0.0):
         raise UsageError(f"ridge {ridge} and floor {floor} must both be positive.")
     n, m = sales.shape
-    both = BothWays.of(sales, None if level is None else _checked_level(level, sales.n_observed), np.float64)
+    precision: type[np.floating[Any]] = np.float64 if sales.n_observed < SINGLE_FROM else np.float32
+    both = BothWays.of(sales, None if level is None else _checked_level(level, sales.n_observed), precision)
     if both.mean == 0.0:
         return AlsFit(LowRankFactors(left=np.zeros((n, rank)), right=np.zeros((m, rank))), 0, ())
     U, V = first_guess(both, rank, rng) if start is None else _checked_start(start, sales.shape, rank)
+    U, V = (np.asarray(side, dtype=precision) for side in (U, V))
     penalty = ridge * rank / both.mean
     priors = (Prior.ridge(rank, penalty),) * 2
     path = []
@@ -94,7 +100,7 @@ def als(
             both, U, V, priors=priors, floor=floor * both.mean, variance=variance, threads=threads
         )
         U, V = balanced(U, V)
-        path.append(loss + penalty * float((U * U).sum() + (V * V).sum()))
+        path.append(loss + penalty * float(np.trace(gram(U)) + np.trace(gram(V))))
     factors = LowRankFactors(
         left=np.asarray(filled(U, both.by_row.indptr), dtype=np.float64),
         right=np.asarray(filled(V, both.by_column.indptr), dtype=np.float64),
@@ -105,19 +111,15 @@ def als(
 def first_guess(both: BothWays, rank: int, rng: np.random.Generator) -> tuple[Real, Real]:
     """Column means, shrunk by one mean observation, and the same times noise as further directions."""
     columns = both.by_column
-    sold = np.diff(np.append(0, np.cumsum(columns.counts, dtype=np.int64))[columns.indptr])
-    offered = np.diff(
-        np.append(0.0, np.cumsum(columns.level, dtype=np.float64))[columns.indptr]
-        if columns.level.size
-        else columns.indptr
-    )
+    sold = line_sums(columns.indptr, columns.counts)
+    offered = line_sums(columns.indptr, columns.level) if columns.level.size else np.diff(columns.indptr)
     U, V = guess_from(sold, offered, both.mean, both.shape[0], rank, rng)
     dtype = both.by_row.level.dtype
     return U.astype(dtype), V.astype(dtype)
 
 
 def guess_from(
-    sold: Int64, offered: Float | Int64, mean: float, n_rows: int, rank: int, rng: np.random.Generator
+    sold: Float | Int64, offered: Float | Int64, mean: float, n_rows: int, rank: int, rng: np.random.Generator
 ) -> tuple[Float, Float]:
     """The first guess from what was sold of each column, over what level."""
     profile = (sold + mean) / (offered + 1.0) / np.sqrt(mean)
@@ -222,4 +224,4 @@ def _checked_start(start: LowRankFactors, shape: tuple[int, int], rank: int) -> 
             f"the sales are {shape[0]} x {shape[1]} and rank {rank} is wanted.",
             "start from factors of the same shape and rank, or from none.",
         )
-    return start.left.copy(), start.right.copy()
+    return start.left, start.right

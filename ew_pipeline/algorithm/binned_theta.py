@@ -24,7 +24,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
-from ew_pipeline.algorithm._scoring import EDGE, Top, climb, from_unbounded, score_matrix, to_unbounded
+from ew_pipeline.algorithm._scoring import (
+    EDGE,
+    Top,
+    climb,
+    from_unbounded,
+    score_matrix,
+    to_unbounded,
+    weighted_gram,
+)
 from ew_pipeline.algorithm.binned import MOST_COUNTS, Bins
 from ew_pipeline.algorithm.cavity_theta import (
     INVERSE_SIZE_BOUNDS,
@@ -98,26 +106,24 @@ def censored_terms(bins: Bins, ratio: Float, censored_from: float) -> Terms:
     means = bins.grid.means * ratio
     told = (bins.entries > 0) & (means > SMALLEST_MEAN) & (bins.cv2 < LARGEST_CV2)
     told &= means < min(LARGEST_MEAN, MOST_COUNTS / censored_from - 2.0)
-    counts, group, weights, tails = [], [], [], []
-    places = np.argwhere(told)
-    for g, (c, b) in enumerate(places):
-        cut = math.ceil(censored_from * means[c, b]) + 2
-        counts.append(np.arange(cut))
-        group.append(np.full(cut, g))
-        below = bins.weights[c, b, :cut]
-        weights.append(np.pad(below, (0, cut - below.size)))
-        tails.append(bins.weights[c, b, cut:].sum())
-    if not counts:
+    if not told.any():
         return Terms(*(np.empty(0),) * 4, np.empty(0, dtype=np.int64), np.empty(0))
-    x = np.concatenate(counts).astype(np.float64)
-    of = np.concatenate(group)
+    table = bins.weights[told]
+    cuts = np.ceil(censored_from * means[told]).astype(np.int64) + 2
+    of = np.repeat(np.arange(cuts.size), cuts)
+    counts = np.arange(of.size) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+    tabled = counts < table.shape[1]
+    weights = np.zeros(of.size)
+    weights[tabled] = table[of[tabled], counts[tabled]]
+    tails = table.sum(axis=1) - np.bincount(of, weights=weights, minlength=cuts.size)
+    x = counts.astype(np.float64)
     return Terms(
         counts=x,
         log_factorial=np.asarray(gammaln(x + 1.0)),
         means=means[told][of],
         cv2=bins.cv2[told][of],
         group=of,
-        weights=np.concatenate([*weights, tails]).astype(np.float64),
+        weights=np.concatenate([weights, tails]),
     )
 
 
@@ -158,7 +164,7 @@ def binned_theta(bins: Bins, ratio: Float, family: ExposureFamily, fit: BinnedFi
     likelihood = _likelihood(fit.terms, family, ranges, negative_binomial, True)
     at = fit.top.where
     scores = score_matrix(likelihood, at, likelihood(at), fit.free)[list(fit.free)]
-    information = (scores * fit.terms.weights) @ scores.T + 1e-9 * np.eye(len(fit.free))
+    information = weighted_gram(scores, fit.terms.weights) + 1e-9 * np.eye(len(fit.free))
     random = np.zeros(3)
     random[list(fit.free)] = RATE_ERROR_WIDENING * Z * np.sqrt(np.diag(np.linalg.inv(information)))
     wider = fit_binned(

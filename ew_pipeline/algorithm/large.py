@@ -16,9 +16,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, gram
+from ew_pipeline.algorithm._als_kernels import Prior, Variance, gram
 from ew_pipeline.algorithm._blocks import in_entry_blocks, in_line_blocks
-from ew_pipeline.algorithm._cavity_kernels import healthy_entries, leave_one_out_lines
+from ew_pipeline.algorithm._cavity_kernels import leave_one_out_lines
+from ew_pipeline.algorithm._healthy_kernels import healthy_entries
+from ew_pipeline.algorithm._layout import padded
 from ew_pipeline.algorithm.als import balanced, first_guess, rounded, sweep
 from ew_pipeline.algorithm.binned import Bins, Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import (
@@ -32,13 +34,12 @@ from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters, entry_scores
 from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure, UniformExposure
 from ew_pipeline.algorithm.selection import ACCEPT_NATS, NEGLIGIBLE_DISPERSION
-from ew_pipeline.algorithm.types import Float, Float32, Int32
+from ew_pipeline.algorithm.types import Float, Float32, Int32, Real
 
 RIDGE = 1.0  # until the priors are learnt; see ``als``
 FLOOR = 0.05
 UNIFORM_SHAPE = 3.0  # the Gamma exposure with the variance of a uniform one
 SETTLED = 0.01  # of p_A, and in alpha: where another round changes nothing of note
-TABLED_FACTORIALS = 1024
 CHUNK = 1 << 19  # entries that are scored at a time where a family is not compiled
 
 
@@ -201,7 +202,7 @@ class FactorState:
         cavity: Float32,
         cv2: Float32,
     ) -> None:
-        rows = both.by_row
+        rows, right = both.by_row, padded(self.right)
 
         def block(first: int, end: int) -> None:
             leave_one_out_lines(
@@ -213,7 +214,7 @@ class FactorState:
                 rows.level,
                 rows.healthy,
                 self.left,
-                self.right,
+                right,
                 self.inverses[0],
                 self.inverses[1],
                 FLOOR * both.mean,
@@ -247,7 +248,9 @@ def healthy_probabilities(
 ) -> Float32:
     """f of every entry from its predicted mean."""
     healthy = np.empty(counts.size, dtype=np.float32)
-    table = np.asarray(gammaln(np.arange(TABLED_FACTORIALS) + 1.0))
+    s = _shape(family)
+    steps = np.log1p(np.arange(int(counts.max(initial=0))) / s) if 0.0 < s < math.inf else np.zeros(1)
+    rising = np.append(0.0, np.cumsum(steps))
 
     def compiled(first: int, end: int) -> None:
         healthy_entries(
@@ -256,11 +259,11 @@ def healthy_probabilities(
             counts,
             means,
             cv2,
-            table,
             family.mean_factor(p.alpha),
             p.anomaly_rate,
             p.inverse_size,
-            _shape(family),
+            s,
+            rising,
             healthy,
         )
 
@@ -310,6 +313,7 @@ def fit_noise(
         rival = fit_binned(terms, family, negative_binomial=True, start=start)
         if noise == "negative_binomial":
             return rival
+        start = rival.parameters
     plain = fit_binned(terms, family, negative_binomial=False, start=start)
     if noise == "poisson" or rival.parameters.inverse_size <= NEGLIGIBLE_DISPERSION:
         return plain

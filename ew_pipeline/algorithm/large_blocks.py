@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance
+from ew_pipeline.algorithm._als_kernels import Prior, Variance
 from ew_pipeline.algorithm._blocks import available_threads, in_lines
 from ew_pipeline.algorithm._column_kernels import solve_columns
 from ew_pipeline.algorithm.als import balanced, guess_from
@@ -42,7 +42,7 @@ from ew_pipeline.algorithm.row_blocks import (
     sweep_block,
     table_of,
 )
-from ew_pipeline.algorithm.types import Float, Int64
+from ew_pipeline.algorithm.types import Float, Int64, Real
 from ew_pipeline.errors import DataError
 
 

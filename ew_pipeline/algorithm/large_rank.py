@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import Real, Variance
+from ew_pipeline.algorithm._als_kernels import Variance
 from ew_pipeline.algorithm.als import balanced
 from ew_pipeline.algorithm.binned import Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import CENSORED_FROM, calibration, censored_terms, fit_binned
 from ew_pipeline.algorithm.both_ways import BothWays
+from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.factors import gather
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
 from ew_pipeline.algorithm.large import FLOOR, Effort, FactorState, log_predictive, start_large
-from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.algorithm.types import Bool, Float, Int64, Real
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 HELD_OUT = 10  # every tenth entry, at random
@@ -61,6 +62,7 @@ def _path(
     both = BothWays.of(train, None if level is None else level[~hidden])
     test_level = None if level is None else level[hidden]
     scores: dict[int, Float] = {}
+    theta: Parameters | None = None
     descending = sorted(ranks, reverse=True)
     U, V = start_large(both, descending[0], rng, START, threads)
     for rank in descending:
@@ -69,7 +71,7 @@ def _path(
         for _ in range(SWEEPS):
             state.sweep(both, Variance(), threads)
         U, V = state.left, state.right
-        scores[rank] = _scores(test, test_level, U, V, FLOOR * both.mean, family, threads)
+        scores[rank], theta = _scores(test, test_level, U, V, FLOOR * both.mean, family, theta, threads)
     return scores
 
 
@@ -111,9 +113,10 @@ def _scores(
     V: Real,
     floor: float,
     family: ExposureFamily,
+    start: Parameters | None,
     threads: int,
-) -> Float:
-    """Log predictive of each hidden count."""
+) -> tuple[Float, Parameters]:
+    """Log predictive of each hidden count, and the theta it is with; ``start``: that of the rank before."""
     means = np.empty(test.n_observed)
     gather(U.astype(np.float64), V.astype(np.float64), test.indptr, test.cols, floor, means)
     means *= 1.0 if level is None else level
@@ -121,7 +124,8 @@ def _scores(
     grid = Grid.over(rates, none, classes=1)
     bins = bin_counts(test.counts, rates, none, grid, threads)
     ratio = calibration(bins)
-    p = fit_binned(censored_terms(bins, ratio, CENSORED_FROM), family, negative_binomial=True).parameters
+    terms = censored_terms(bins, ratio, CENSORED_FROM)
+    p = fit_binned(terms, family, negative_binomial=True, start=start).parameters
     scale = ratio / (1.0 - p.anomaly_rate * (1.0 - family.mean_factor(p.alpha)))
     means = grid.scaled(scale, rates, none, threads).astype(np.float64)
-    return log_predictive(test.counts, means, np.zeros(means.size), family, p)[1]
+    return log_predictive(test.counts, means, np.zeros(means.size), family, p)[1], p

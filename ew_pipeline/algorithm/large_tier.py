@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import Real
 from ew_pipeline.algorithm._blocks import available_threads
 from ew_pipeline.algorithm.als import filled
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
@@ -25,7 +24,7 @@ from ew_pipeline.algorithm.large_rank import held_out_rank
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.algorithm.types import Float, Float32
+from ew_pipeline.algorithm.types import Float, Float32, Real
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,11 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         _double(filled(fit.left, both.by_row.indptr)), _double(filled(fit.right, both.by_column.indptr))
     )
     del both, start  # half of the memory, and the results below need some
-    cavity_cv = _double(np.sqrt(fit.cv2))
+    cavity_cv = np.sqrt(fit.cv2, dtype=np.float64)
     size = fit.parameters.inverse_size
     return DetectorFit(
         sales=plan.sales,
-        posterior_=1.0 - _double(fit.healthy),
+        posterior_=np.subtract(1.0, fit.healthy, dtype=np.float64),
         expected_sales_=_double(fit.means),
         expected_cv_=cavity_cv,
         cavity_sales_=_double(fit.cavity),

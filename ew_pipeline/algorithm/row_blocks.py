@@ -16,15 +16,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import Prior, Real, Variance, half_sweep
+from ew_pipeline.algorithm._als_kernels import Prior, Variance, half_sweep, line_sums
 from ew_pipeline.algorithm._blocks import in_line_blocks
 from ew_pipeline.algorithm._column_kernels import sum_columns
+from ew_pipeline.algorithm._layout import padded
 from ew_pipeline.algorithm.binned import Grid, Table, tabulate
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.large import FactorState, healthy_probabilities
-from ew_pipeline.algorithm.types import Float, Float32, Int64
+from ew_pipeline.algorithm.types import Float, Float32, Int64, Real
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 Result = TypeVar("Result")
@@ -168,10 +169,8 @@ class Totals(Weighed):
 def column_totals(block: RowBlock) -> Totals:
     columns = block.both.by_column
     entries = np.diff(columns.indptr)
-    sold = np.diff(np.append(0, np.cumsum(columns.counts, dtype=np.int64))[columns.indptr])
-    offered = entries.astype(np.float64)
-    if columns.level.size:
-        offered = np.diff(np.append(0.0, np.cumsum(columns.level, dtype=np.float64))[columns.indptr])
+    sold = line_sums(columns.indptr, columns.counts).astype(np.int64)
+    offered = line_sums(columns.indptr, columns.level) if columns.level.size else entries.astype(np.float64)
     return Totals(sold, offered, entries)
 
 
@@ -211,7 +210,7 @@ def sweep_block(
         inverses=inverses,
         threads=threads,
     )
-    columns = both.by_column
+    columns, wide = both.by_column, padded(new)
     sums = np.empty((block.both.shape[1], (rank + 1) * (rank + 2) // 2))
 
     def work(first: int, end: int) -> None:
@@ -223,7 +222,7 @@ def sweep_block(
             columns.counts,
             columns.level,
             columns.healthy,
-            new,
+            wide,
             right,
             floor,
             variance.constant,

@@ -1,162 +1,150 @@
 """What is compared: each contender takes sales to what it is for, and says how good that was.
 
-Ours go from the sparse sales to f; the peers do the matrix completion alone. A peer that is not installed
-is skipped with the reason.
+Ours go from the sparse sales to f; the peers do the matrix completion alone. A peer that is not installed,
+or whose arrays do not fit, is skipped with the reason. All get the same number of threads.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ew_pipeline.algorithm._blocks import available_threads
 from ew_pipeline.algorithm.als import als
 from ew_pipeline.algorithm.detector import EntrywiseDetector
-from ew_pipeline.algorithm.svd import zero_filled
+from ew_pipeline.bench import peers
+from ew_pipeline.bench.outcome import SWEEPS, Outcome, error_at, relative_error
+from ew_pipeline.bench.stored import Size
 from ew_pipeline.data.synthetic_sparse import SparseInstance
 
-SWEEPS = 10
-PEER_FACTORS = 8  # implicit's kernels want a multiple of four
-UNOBSERVED = 300_000  # pairs at which factors are compared with the truth
+RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
+DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """Relative error of demand on observed and on unobserved pairs, and theta where there is one."""
-
-    observed_error: float | None = None
-    unobserved_error: float | None = None
-    facts: dict[str, float | str] | None = None
+Look = Callable[[], Outcome]
+Work = Callable[[], Look]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """``needs``: the module that must be there. ``work`` is timed; what it returns is looked at after."""
+    """``prepare`` puts the data into the contender's own form and is not timed; ``work``, which it returns,
+    is; what that returns is looked at after. ``needs``: the module that must be there."""
 
     name: str
     what: str
-    work: Callable[[SparseInstance, int], Callable[[], Outcome]]
+    prepare: Callable[[SparseInstance, int], Work]
     needs: str = "ew_pipeline"
+    program: str = ""
+    dense: bool = False
 
     @property
-    def missing(self) -> str:
+    def ours(self) -> bool:
+        return self.name.startswith("ours")
+
+    def absent(self, size: Size) -> str:
         """Why it cannot run here; empty if it can."""
-        try:
-            import_module(self.needs)
-        except ImportError:
+        if find_spec(self.needs) is None:
             return f"{self.needs} is not installed (pip install 'ew-pipeline[bench]')"
+        if self.program and shutil.which(self.program) is None:
+            return f"it needs {self.program}, which is not on the path"
+        needed = 8.0 * size.rows * size.cols * DENSE_COPIES
+        if self.dense and needed > MOST_DENSE:
+            return f"it works on dense arrays, {needed / 1e9:.0f} GB at this size"
         return ""
 
 
-def _error_at(instance: SparseInstance, left: NDArray[Any], right: NDArray[Any]) -> float:
-    rng = np.random.default_rng(5)
-    i = rng.integers(0, len(left), UNOBSERVED)
-    j = rng.integers(0, len(right), UNOBSERVED)
-    truth = np.einsum("er,er->e", instance.left[i], instance.right[j])
-    found = np.einsum("er,er->e", left[i], right[j])
-    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+def _detector(mode: str, fixed_rank: bool) -> Callable[[SparseInstance, int], Work]:
+    def prepare(instance: SparseInstance, rank: int) -> Work:
+        def work() -> Look:
+            fit = EntrywiseDetector(mode, rank=rank if fixed_rank else "auto").fit(instance.sales)
+
+            def look() -> Outcome:
+                low, high = fit.theta_.anomaly_rate_interval
+                facts: dict[str, float | str] = {
+                    "rank": fit.rank_,
+                    "noise": fit.noise_,
+                    "alpha": fit.theta_.alpha,
+                    "anomaly_rate": fit.theta_.anomaly_rate,
+                    "anomaly_rate_low": low,
+                    "anomaly_rate_high": high,
+                    **fit.diagnostics_,
+                }
+                return Outcome(
+                    relative_error(fit.expected_sales_, instance.rates),
+                    error_at(instance, fit.factors_.left, fit.factors_.right),
+                    facts,
+                )
+
+            return look
+
+        return work
+
+    return prepare
 
 
-def _relative(found: NDArray[Any], truth: NDArray[Any]) -> float:
-    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
-
-
-def _detector(mode: str, fixed_rank: bool) -> Callable[[SparseInstance, int], Callable[[], Outcome]]:
-    def work(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
-        fit = EntrywiseDetector(mode, rank=rank if fixed_rank else "auto").fit(instance.sales)
-
-        def look() -> Outcome:
-            low, high = fit.theta_.anomaly_rate_interval
-            facts: dict[str, float | str] = {
-                "rank": fit.rank_,
-                "noise": fit.noise_,
-                "alpha": fit.theta_.alpha,
-                "anomaly_rate": fit.theta_.anomaly_rate,
-                "anomaly_rate_low": low,
-                "anomaly_rate_high": high,
-            }
-            return Outcome(
-                _relative(fit.expected_sales_, instance.rates),
-                _error_at(instance, fit.factors_.left, fit.factors_.right),
-                facts,
+def _our_als(least_squares: int, ridge: Callable[[int], float]) -> Callable[[SparseInstance, int], Work]:
+    def prepare(instance: SparseInstance, rank: int) -> Work:
+        def work() -> Look:
+            fit = als(
+                instance.sales,
+                rank,
+                np.random.default_rng(0),
+                sweeps_least_squares=least_squares,
+                sweeps_poisson=SWEEPS - least_squares,
+                ridge=ridge(rank),
+                threads=available_threads(),
             )
+            return lambda: _of_factors(instance, fit.factors.left, fit.factors.right)
 
-        return look
+        return work
 
-    return work
-
-
-def _our_als(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
-    fit = als(
-        instance.sales,
-        rank,
-        np.random.default_rng(0),
-        sweeps_least_squares=4,
-        sweeps_poisson=SWEEPS - 4,
-        threads=available_threads(),
-    )
-    return lambda: Outcome(
-        _relative(fit.factors.rates_at(instance.sales), instance.rates),
-        _error_at(instance, fit.factors.left, fit.factors.right),
-    )
+    return prepare
 
 
-def _implicit(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
-    from implicit.als import AlternatingLeastSquares
-
+def _of_factors(instance: SparseInstance, left: NDArray[Any], right: NDArray[Any]) -> Outcome:
     sales = instance.sales
-    matrix = sparse.csr_matrix(
-        (sales.counts.astype(np.float32), sales.cols.copy(), sales.indptr.astype(np.int32)),
-        shape=sales.shape,
-    )
-    model = AlternatingLeastSquares(factors=PEER_FACTORS, iterations=SWEEPS, random_state=0, use_gpu=False)
-    model.fit(matrix, show_progress=False)
-    return Outcome  # its factors rank pairs; they do not estimate demand
+    found = np.empty(sales.n_observed)
+    for first in range(0, found.size, 1 << 20):
+        part = slice(first, first + (1 << 20))
+        found[part] = np.einsum("er,er->e", left[sales.rows[part]], right[sales.cols[part]])
+    return Outcome(relative_error(found, instance.rates), error_at(instance, left, right))
 
 
-def _cmfrec(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
-    from cmfrec import CMF
+def _peer(
+    fit: Callable[[SparseInstance, int], Callable[[], peers.Factors | None]],
+) -> Callable[[SparseInstance, int], Work]:
+    def prepare(instance: SparseInstance, rank: int) -> Work:
+        run = fit(instance, rank)
 
-    sales = instance.sales
-    matrix = sparse.coo_matrix(
-        (sales.counts.astype(np.float32), (sales.rows.copy(), sales.cols.copy())), shape=sales.shape
-    )
-    model = CMF(
-        k=rank,
-        lambda_=1.0,
-        niter=SWEEPS,
-        use_cg=False,
-        user_bias=False,
-        item_bias=False,
-        center=False,
-        verbose=False,
-        nthreads=available_threads(),
-    )
-    model.fit(matrix)
-    return lambda: Outcome(unobserved_error=_error_at(instance, model.A_, model.B_))
+        def work() -> Look:
+            found = run()
+            return Outcome if found is None else lambda: _of_factors(instance, *found)
 
+        return work
 
-def _svds(instance: SparseInstance, rank: int) -> Callable[[], Outcome]:
-    from scipy.sparse.linalg import svds
-
-    found: tuple[NDArray[Any], ...] = svds(zero_filled(instance.sales), k=rank)
-    left = found[0] * (found[1] / instance.sales.density)
-    return lambda: Outcome(unobserved_error=_error_at(instance, left, found[2].T))
+    return prepare
 
 
 CONTENDERS = (
     Contender("ours: fast", "sales to f, one round, automatic rank", _detector("fast", False)),
+    Contender("implicit ALS", f"8 factors, {SWEEPS} iterations", _peer(peers.implicit), "implicit"),
     Contender("ours: default, fixed rank", "sales to f", _detector("large", True)),
+    # Its penalty is in units of a prior, ridge * rank / mean of a loss divided by the mean: this is lambda.
+    Contender(
+        "ours: ALS as cmfrec", f"{SWEEPS} least-squares sweeps", _our_als(SWEEPS, lambda rank: RIDGE / rank)
+    ),
+    Contender("cmfrec ALS", f"the same rank, lambda and {SWEEPS} iterations", _peer(peers.cmfrec), "cmfrec"),
+    Contender("ours: ALS", "4 least-squares and 6 Poisson-weighted sweeps", _our_als(4, lambda rank: 1.0)),
     Contender("ours: default", "sales to f, automatic rank and noise", _detector("large", False)),
-    Contender("ours: ALS alone", "4 least-squares and 6 Poisson-weighted sweeps", _our_als),
-    Contender("implicit ALS", "8 factors, 10 iterations", _implicit, "implicit"),
-    Contender("cmfrec ALS", "the same rank, 10 iterations", _cmfrec, "cmfrec"),
-    Contender("scipy svds", "zero-filled, the same rank", _svds, "scipy"),
+    Contender("Spark ALS", f"the same rank, {SWEEPS} iterations", _peer(peers.spark), "pyspark", "java"),
+    Contender("scipy svds", "zero-filled, the same rank", _peer(peers.svds), "scipy"),
+    Contender(
+        "fancyimpute", f"SoftImpute, {SWEEPS} iterations", _peer(peers.fancyimpute), "fancyimpute", dense=True
+    ),
 )
-OURS = tuple(c.name for c in CONTENDERS if c.name.startswith("ours"))
+OURS = tuple(c.name for c in CONTENDERS if c.ours)

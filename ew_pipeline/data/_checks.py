@@ -114,16 +114,8 @@ def id_array(ids: Sequence[object] | NDArray[Any] | None, size: int, axis: str) 
         raise DataError(
             f"{raw.size} {axis} ids were given for {size} {axis}s.", f"pass one id for each {axis}, in order."
         )
-    # Not numpy's own idea of text: it would turn None and NaN into the ids "None" and "nan".
-    named = [id_text(value) for value in raw.tolist()]
-    wrong = [k for k, name in enumerate(named) if name is None]
-    if wrong:
-        first = (f"position {k} has {raw[k]!r}" for k in wrong)
-        raise DataError(
-            f"{len(wrong)} {axis} ids cannot be used: {name_some(first, len(wrong))}.",
-            f"{axis} ids are text or integers, none missing.",
-        )
-    text = np.array(named, dtype=np.str_)
+    is_text = raw.dtype.kind == "U" and (raw != "").all()  # such as the ids of a part of another matrix
+    text = raw if is_text else _converted(raw, axis)
     values, first_at, times = np.unique(text, return_index=True, return_counts=True)
     if values.size < size:
         repeated = np.flatnonzero(times > 1)
@@ -134,6 +126,19 @@ def id_array(ids: Sequence[object] | NDArray[Any] | None, size: int, axis: str) 
             f"give every {axis} its own id.",
         )
     return text
+
+
+def _converted(raw: NDArray[Any], axis: str) -> NDArray[np.str_]:
+    # Not numpy's own idea of text: it would turn None and NaN into the ids "None" and "nan".
+    named = [id_text(value) for value in raw.tolist()]
+    wrong = [k for k, name in enumerate(named) if name is None]
+    if wrong:
+        first = (f"position {k} has {raw[k]!r}" for k in wrong)
+        raise DataError(
+            f"{len(wrong)} {axis} ids cannot be used: {name_some(first, len(wrong))}.",
+            f"{axis} ids are text or integers, none missing.",
+        )
+    return np.array(named, dtype=np.str_)
 
 
 def id_text(value: object) -> str | None:

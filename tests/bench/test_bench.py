@@ -7,42 +7,76 @@ import pytest
 from typer.testing import CliRunner
 
 from ew_pipeline.bench import command
-from ew_pipeline.bench.command import draw_growth, exponent
+from ew_pipeline.bench.command import compare
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
-from ew_pipeline.bench.measure import Size, measure
+from ew_pipeline.bench.measure import measure
+from ew_pipeline.bench.requirements import of_fits
+from ew_pipeline.bench.stored import Size, load, store
 from ew_pipeline.cli import app
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
 from ew_pipeline.errors import FitError, UsageError
 
 
-def test_a_contender_is_measured_in_its_own_process():
-    ours = next(c for c in CONTENDERS if c.name == "ours: ALS alone")
-    figures = measure(ours, Size(600, 400, 40_000, 3, 1))
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return store(Size(600, 400, 40_000, 3, 1), tmp_path_factory.mktemp("small"))
+
+
+def named(name):
+    return next(c for c in CONTENDERS if c.name == name)
+
+
+def test_a_contender_is_measured_in_its_own_process(small):
+    figures = measure(named("ours: ALS as cmfrec"), small, 3)
     assert figures["cpu_s"] > 0.0
     assert figures["wall_s"] > 0.0
     assert 0.0 < figures["observed_error"] < 0.5
     assert 0.0 < figures["unobserved_error"] < 0.5
 
 
-def test_a_peer_that_is_not_installed_says_what_to_install():
-    absent = Contender("absent", "", lambda instance, rank: None, "no_such_library")
-    assert "ew-pipeline[bench]" in absent.missing
-    assert not CONTENDERS[0].missing
+def test_stored_data_are_those_that_were_drawn(small):
+    size = Size(600, 400, 40_000, 3, 1)
+    drawn, read = draw_sparse(size.settings, np.random.default_rng(1)), load(small)
+    np.testing.assert_array_equal(drawn.sales.counts, read.sales.counts)
+    np.testing.assert_array_equal(drawn.sales.cols, read.sales.cols)
+    np.testing.assert_array_equal(drawn.rates, read.rates)
 
 
-def test_a_child_that_fails_is_named():
+def test_another_size_has_the_same_density():
+    grown = Size(70_000, 10_000, 10_000_000).grown(1e5)
+    assert (grown.rows, grown.cols, grown.observed) == (7000, 1000, 100_000)
+
+
+def test_a_peer_that_cannot_run_says_why():
+    size = Size(70_000, 10_000, 10_000_000)
+    assert "ew-pipeline[bench]" in Contender("absent", "", lambda *_: None, "no_such_library").absent(size)
+    assert "no_such_program" in Contender("x", "", lambda *_: None, "numpy", "no_such_program").absent(size)
+    assert "22 GB" in Contender("x", "", lambda *_: None, "numpy", dense=True).absent(size)
+    assert not CONTENDERS[0].absent(size)
+
+
+def test_a_child_that_fails_is_named_and_only_a_peer_may(tmp_path):
+    folder = store(Size(30, 20, 200, 25, 0), tmp_path)
     with pytest.raises(FitError, match="scipy svds failed"):
-        measure(CONTENDERS[-1], Size(30, 20, 200, 25, 0))
+        measure(named("scipy svds"), folder, 25)
+    found, failed = compare([named("scipy svds")], folder, 25, 1)
+    assert not found
+    assert "failed" in failed["scipy svds"]
+    with pytest.raises(FitError, match="ours: ALS failed"):
+        compare([named("ours: ALS")], folder, 25, 1)
 
 
-def test_the_exponent_is_the_slope_of_the_logarithms():
-    assert exponent([(1e5, 0.1), (1e6, 1.0), (1e7, 10.0)]) == pytest.approx(1.0)
-    assert exponent([(10.0, 3.0), (1000.0, 30.0)]) == pytest.approx(0.5)
-
-
-def test_the_growth_is_drawn(tmp_path):
-    draw_growth({"ours": {"cpu_s": [(1e5, 0.1), (1e6, 1.0)], "exponent": 1.0}}, tmp_path / "growth.svg")
-    assert (tmp_path / "growth.svg").read_text().count("<path") > 2
+def test_requirements_are_judged_by_ratios_of_one_run():
+    figures = {
+        name: {"cpu_s": cpu, "wall_s": cpu, "extra_gb": 0.4, "observed_error": 0.1, "unobserved_error": 0.1}
+        for name, cpu in (("ours: fast", 2.0), ("implicit ALS", 18.0), ("ours: default, fixed rank", 20.0))
+    }
+    verdicts = {line.what: line for line in of_fits(figures)}
+    assert verdicts["fast, sales to f, beside implicit"].seen == pytest.approx(9.0)
+    assert verdicts["fast, sales to f, beside implicit"].passed
+    assert verdicts["default at a fixed rank, beside implicit"].passed is False
+    missing = verdicts["ALS as cmfrec (rank, lambda, sweeps)"]
+    assert (missing.passed, missing.words) == (None, "not run")
 
 
 def test_too_few_pairs_are_refused():

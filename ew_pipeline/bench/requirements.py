@@ -1,0 +1,89 @@
+"""What is required of each figure, and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Figures = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of the table. ``seen`` is None where the peer or the step was not run."""
+
+    what: str
+    required: str
+    seen: float | None
+    unit: str
+    passed: bool | None
+
+    @property
+    def words(self) -> str:
+        return "not run" if self.seen is None else f"{self.seen:.3g}{self.unit}"
+
+
+def at_least(what: str, seen: float | None, least: float, unit: str) -> Requirement:
+    passed = None if seen is None else seen >= least
+    return Requirement(what, f">= {least:g}{unit}", seen, unit, passed)
+
+
+def at_most(what: str, seen: float | None, most: float, unit: str) -> Requirement:
+    passed = None if seen is None else seen <= most
+    return Requirement(what, f"<= {most:g}{unit}", seen, unit, passed)
+
+
+def times_faster(found: Figures, ours: str, peer: str, key: str = "cpu_s") -> float | None:
+    """How many times the peer's seconds are ours."""
+    if ours not in found or peer not in found:
+        return None
+    return float(found[peer][key]) / float(found[ours][key])
+
+
+def of_fits(found: Figures) -> list[Requirement]:
+    """The fits beside other libraries', in one run."""
+    extra = {name: figures["extra_gb"] for name, figures in found.items()}
+    fixed = "ours: default, fixed rank"
+    return [
+        at_least(
+            "ALS as cmfrec (rank, lambda, sweeps)",
+            times_faster(found, "ours: ALS as cmfrec", "cmfrec ALS"),
+            4.0,
+            "x",
+        ),
+        at_least(
+            "fast, sales to f, beside implicit", times_faster(found, "ours: fast", "implicit ALS"), 8.0, "x"
+        ),
+        at_most("fast, memory beyond the sales", extra.get("ours: fast"), 0.5, " GB"),
+        at_least(
+            "default at a fixed rank, beside implicit", times_faster(found, fixed, "implicit ALS"), 1.0, "x"
+        ),
+        at_most("default at a fixed rank, memory beyond the sales", extra.get(fixed), 1.0, " GB"),
+        at_least(
+            "default, automatic rank and noise, wall, beside Spark ALS",
+            times_faster(found, "ours: default", "Spark ALS", "wall_s"),
+            1.0,
+            "x",
+        ),
+        *(
+            at_most(
+                f"default, error on {where} pairs over the best ALS",
+                _error_over_best(found, f"{where}_error"),
+                1.0,
+                "",
+            )
+            for where in ("observed", "unobserved")
+        ),
+    ]
+
+
+def of_growth(grown: Mapping[str, float]) -> list[Requirement]:
+    """Exponents of the steps' CPU time in the number of observed pairs."""
+    return [at_most(f"growth of: {step}", exponent, 1.05, "") for step, exponent in grown.items()]
+
+
+def _error_over_best(found: Figures, key: str) -> float | None:
+    errors = [float(figures[key]) for name, figures in found.items() if "ALS" in name and figures[key]]
+    ours = found.get("ours: default")
+    return None if ours is None or not errors else float(ours[key]) / min(errors)
