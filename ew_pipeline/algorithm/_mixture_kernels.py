@@ -11,12 +11,15 @@ import math
 
 import numpy as np
 
-from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm._fast_math import exp_double, log_double
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm.anomaly_models import log_uniform
-from ew_pipeline.algorithm.types import Float
+from ew_pipeline.algorithm.types import Float, Int64
 
 LOG_ZERO = -700.0  # exp of it is the smallest normal double; stands for "impossible"
 SURELY_HEALTHY = 1.0 - 1e-5
+CHUNK = 512  # entries whose intermediate results stay in the nearest cache
+MOST_FACTORS = 64.0  # counts up to this have log Gamma(x + size) - log Gamma(size) as a product
 LARGE_SIZE = 1e9  # a negative binomial of this size is Poisson to double precision for our counts
 
 
@@ -38,43 +41,94 @@ def log_rising(x: float, size: float) -> float:
     return math.lgamma(x + size) - math.lgamma(size)
 
 
-@njit
+@njit_fast
 def healthy_log_pmf(
     counts: Float, log_factorial: Float, means: Float, cv2: Float, inverse_size: float, out: Float
 ) -> None:
-    """log NB(x; mean, 1 / (cv2 + inverse_size)); inverse_size = 0 is Poisson noise."""
-    for e in range(counts.size):
-        x = counts[e]
-        mu = means[e]
-        spread = cv2[e] + inverse_size
-        if spread * LARGE_SIZE < 1.0:
-            out[e] = x * math.log(mu) - mu - log_factorial[e]
-        else:
-            size = 1.0 / spread
-            # x log(mu / (mu + size)) + size log(size / (mu + size))
-            out[e] = (
-                log_rising(x, size)
-                - log_factorial[e]
-                + x * math.log(mu / (mu + size))
-                - size * math.log1p(mu * spread)
-            )
+    """log NB(x; mean, 1 / (cv2 + inverse_size)); inverse_size = 0 is Poisson noise.
+
+    Rearranged as in ``noise.nb_log_pmf``, so that nothing grows with the size:
+    log prod_{k<x} (1 + k spread) + x log mu - (x + 1 / spread) log(1 + mu spread) - log x!.
+    """
+    y = np.empty((3, CHUNK))
+    logs = np.empty((3, CHUNK))
+    scratch = np.empty(CHUNK, np.int64)
+    for first in range(0, counts.size, CHUNK):
+        n = min(CHUNK, counts.size - first)
+        for t in range(n):
+            spread = cv2[first + t] + inverse_size
+            y[0, t] = _rising(counts[first + t], spread)
+            y[1, t] = means[first + t]
+            y[2, t] = 1.0 + means[first + t] * spread
+        for k in range(3):
+            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+        for t in range(n):
+            x = counts[first + t]
+            mu = means[first + t]
+            spread = max(cv2[first + t] + inverse_size, 1e-300)
+            z = mu * spread
+            series = (x * z + mu) * (
+                1.0 - z * (0.5 - z * (1 / 3 - z * 0.25))
+            )  # where log(1 + z) loses digits
+            grown = series if z < 1e-3 else (x + 1.0 / spread) * logs[2, t]
+            value = logs[0, t] + x * logs[1, t] - grown - log_factorial[first + t]
+            out[first + t] = value
+        for t in range(n):
+            if counts[first + t] > MOST_FACTORS:
+                out[first + t] += _log_rising_scaled(counts[first + t], cv2[first + t] + inverse_size)
 
 
 @njit
+def _rising(x: float, spread: float) -> float:
+    """prod_{k<x} (1 + k spread), 1 for counts above MOST_FACTORS."""
+    product = 1.0
+    if x <= MOST_FACTORS:
+        k = 1.0
+        while k < x:
+            product *= 1.0 + k * spread
+            k += 1.0
+    return product
+
+
+@njit
+def _log_rising_scaled(x: float, spread: float) -> float:
+    """log prod_{k<x} (1 + k spread) for large counts."""
+    if spread * LARGE_SIZE < 1.0:
+        return 0.0
+    size = 1.0 / spread
+    return log_rising(x, size) - x * math.log(size)
+
+
+@njit_fast
 def gamma_exposure_terms(
     counts: Float, log_factorial: Float, means: Float, alpha: float, s: float, log_pmf: Float, slope: Float
 ) -> None:
     """log NB(x; alpha mu, s) and its derivative in alpha."""
-    for e in range(counts.size):
-        x = counts[e]
-        mu = alpha * means[e]
-        if s > LARGE_SIZE:
-            log_pmf[e] = x * math.log(mu) - mu - log_factorial[e]
-            slope[e] = (x - mu) / alpha
-        else:
-            constant = 0.0 if s == 1.0 else log_rising(x, s) - log_factorial[e]
-            log_pmf[e] = constant + x * math.log(mu / (mu + s)) - s * math.log1p(mu / s)
-            slope[e] = (x - (x + s) * mu / (mu + s)) / alpha
+    y = np.empty((2, CHUNK))
+    logs = np.empty((2, CHUNK))
+    scratch = np.empty(CHUNK, np.int64)
+    poisson = s > LARGE_SIZE
+    for first in range(0, counts.size, CHUNK):
+        n = min(CHUNK, counts.size - first)
+        for t in range(n):
+            y[0, t] = alpha * means[first + t]
+            y[1, t] = 1.0 if poisson else y[0, t] + s
+        for k in range(1 if poisson else 2):
+            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+        if poisson:
+            for t in range(n):
+                x = counts[first + t]
+                log_pmf[first + t] = x * logs[0, t] - y[0, t] - log_factorial[first + t]
+                slope[first + t] = (x - y[0, t]) / alpha
+            continue
+        for t in range(n):
+            x = counts[first + t]
+            log_pmf[first + t] = x * logs[0, t] - (x + s) * logs[1, t]
+            slope[first + t] = (x - (x + s) * y[0, t] / y[1, t]) / alpha
+        if s != 1.0:
+            for t in range(n):
+                constant = log_rising(counts[first + t], s) - log_factorial[first + t] + s * math.log(s)
+                log_pmf[first + t] += constant
 
 
 @njit
@@ -121,7 +175,7 @@ def uniform_exposure_weights(
         out[e] = (healthy[e] * tau0 + (1.0 - healthy[e]) * tau1) * level[e]
 
 
-@njit
+@njit_fast
 def mixture_scores(
     log_healthy: Float,
     slope_healthy: Float,
@@ -137,43 +191,70 @@ def mixture_scores(
     An entry is healthy with probability (1 - p_A) clear; ``clear`` is 1 unless its store or SKU has a rate
     of its own (axis_rates.py).
     """
-    total = 0.0
-    gradient = np.zeros(3)
-    outer = np.zeros((3, 3))
-    score = np.empty(3)
-    for e in range(log_healthy.size):
-        if weight[e] == 0.0:
-            continue
-        difference = log_anomalous[e] - log_healthy[e]
-        ratio = math.exp(min(difference, 600.0))
-        healthy = (1.0 - rate) * clear[e]
-        mix = healthy + (1.0 - healthy) * ratio
-        total += weight[e] * (log_healthy[e] + math.log(mix))
-        anomalous = (1.0 - healthy) * ratio / mix
-        score[0] = anomalous * slope_anomalous[e]
-        score[1] = clear[e] * (ratio - 1.0) / mix
-        score[2] = (1.0 - anomalous) * slope_healthy[e]
-        for a in range(3):
-            gradient[a] += weight[e] * score[a]
-            for b in range(a + 1):
-                outer[a, b] += weight[e] * score[a] * score[b]
-    for a in range(3):
-        for b in range(a):
-            outer[b, a] = outer[a, b]
-    return total, gradient, outer
+    ratio, mix, log_mix = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
+    scratch = np.empty(CHUNK, np.int64)
+    total = g0 = g1 = g2 = h00 = h10 = h11 = h20 = h21 = h22 = 0.0
+    for first in range(0, log_healthy.size, CHUNK):
+        n = min(CHUNK, log_healthy.size - first)
+        _mix(first, n, log_healthy, log_anomalous, clear, rate, ratio, mix, log_mix, scratch)
+        for t in range(n):
+            e = first + t
+            w = weight[e]
+            healthy = (1.0 - rate) * clear[e]
+            anomalous = (1.0 - healthy) * ratio[t] / mix[t]
+            total += w * (log_healthy[e] + log_mix[t])
+            s0 = anomalous * slope_anomalous[e]
+            s1 = clear[e] * (ratio[t] - 1.0) / mix[t]
+            s2 = (1.0 - anomalous) * slope_healthy[e]
+            g0 += w * s0
+            g1 += w * s1
+            g2 += w * s2
+            h00 += w * s0 * s0
+            h10 += w * s1 * s0
+            h11 += w * s1 * s1
+            h20 += w * s2 * s0
+            h21 += w * s2 * s1
+            h22 += w * s2 * s2
+    outer = np.array([[h00, h10, h20], [h10, h11, h21], [h20, h21, h22]])
+    return total, np.array([g0, g1, g2]), outer
 
 
-@njit
-def healthy_share(log_healthy: Float, log_anomalous: Float, clear: Float, rate: float, out: Float) -> float:
-    """f = P(healthy | x) per entry into ``out``; returns the mixture log-likelihood."""
-    total = 0.0
-    for e in range(log_healthy.size):
-        difference = min(log_anomalous[e] - log_healthy[e], 600.0)
-        healthy = (1.0 - rate) * clear[e]
-        mix = healthy + (1.0 - healthy) * math.exp(difference)
-        out[e] = healthy / mix
-        total += log_healthy[e] + math.log(mix)
-    return total
+@njit_fast
+def _mix(
+    first: int,
+    n: int,
+    log_healthy: Float,
+    log_anomalous: Float,
+    clear: Float,
+    rate: float,
+    ratio: Float,
+    mix: Float,
+    log_mix: Float,
+    scratch: Int64,
+) -> None:
+    """Likelihood ratios, and the mixture's likelihood over the healthy one's with its logarithm."""
+    for t in range(n):
+        ratio[t] = min(log_anomalous[first + t] - log_healthy[first + t], 600.0)
+    exp_double(ratio, scratch, scratch.view(np.float64), n)
+    for t in range(n):
+        healthy = (1.0 - rate) * clear[first + t]
+        mix[t] = healthy + (1.0 - healthy) * ratio[t]
+    log_double(mix.view(np.int64), scratch, scratch.view(np.float64), log_mix, n)
+
+
+@njit_fast
+def healthy_share(
+    log_healthy: Float, log_anomalous: Float, clear: Float, rate: float, out: Float, scores: Float
+) -> None:
+    """f = P(healthy | x) per entry into ``out``, its log predictive under the mixture into ``scores``."""
+    ratio, mix, log_mix = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
+    scratch = np.empty(CHUNK, np.int64)
+    for first in range(0, log_healthy.size, CHUNK):
+        n = min(CHUNK, log_healthy.size - first)
+        _mix(first, n, log_healthy, log_anomalous, clear, rate, ratio, mix, log_mix, scratch)
+        for t in range(n):
+            out[first + t] = (1.0 - rate) * clear[first + t] / mix[t]
+            scores[first + t] = log_healthy[first + t] + log_mix[t]
 
 
 @njit

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
+from ew_pipeline.algorithm._scoring_kernels import moved_in_logits, scoring_direction
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.intervals import ThetaIntervals, Z, to_theta
 from ew_pipeline.algorithm.likelihood import ThetaEstimate
@@ -35,6 +36,16 @@ class Parameters:
     inverse_size: float
 
 
+@dataclass(frozen=True, eq=False)
+class ThetaFit:
+    """theta, the mixture's log-likelihood there, and the two components' of every entry."""
+
+    parameters: Parameters
+    log_likelihood: float
+    log_healthy: Float
+    log_anomalous: Float
+
+
 def fit_theta(
     data: Observations,
     means: Float,
@@ -47,11 +58,10 @@ def fit_theta(
     learn_size: bool,
     iterations: int,
     anomalies: bool = True,
-) -> tuple[Parameters, Float, Float]:
+) -> ThetaFit:
     """Scoring steps for (alpha, p_A, s0) on the cavity predictive, in logit and log space.
 
-    ``seen``: how often each entry counts, 0 for one that is held out. Returns the parameters with the
-    healthy and anomalous log-likelihoods of every entry there.
+    ``seen``: how often each entry counts, 0 for one that is held out.
     """
     alpha_bounds = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
     lows = np.array([alpha_bounds[0], RATE_BOUNDS[0], INVERSE_SIZE_BOUNDS[0]])
@@ -88,17 +98,10 @@ def fit_theta(
     best = evaluate(values)
     for _ in range(iterations):
         total, gradient, outer, _, _ = best
-        jacobian = np.where(free, (values - lows) * (highs - values) / span, 0.0)
-        g = gradient * jacobian
-        # the scores of a parameter that is not free may overflow (p_A = 0, a count that noise cannot explain)
-        outer = np.where(np.outer(free, free), outer, 0.0)
-        h = outer * np.outer(jacobian, jacobian) + np.diag(np.where(free, 1e-6 * total_weight, 1.0))
-        direction = np.clip(np.linalg.solve(h, g), -1.5, 1.5)
-        logits = np.log(np.maximum(values - lows, 1e-12) / np.maximum(highs - values, 1e-12))
+        direction = scoring_direction(gradient, outer, values, lows, highs, free, 1e-6 * total_weight)
         moved = False
         for damping in (1.0, 0.5, 0.2, 0.05):
-            trial = lows + span / (1.0 + np.exp(-np.clip(logits + damping * direction, -12, 12)))
-            trial = np.where(free, trial, values)
+            trial = moved_in_logits(values, lows, highs, free, damping * direction)
             result = evaluate(trial)
             if result[0] > total:
                 moved = True
@@ -109,18 +112,14 @@ def fit_theta(
         values, best = trial, result
         if gain < 1e-4:
             break
-    return Parameters(float(values[0]), float(values[1]), float(values[2])), best[3], best[4]
+    theta = Parameters(float(values[0]), float(values[1]), float(values[2]))
+    return ThetaFit(theta, best[0], best[3], best[4])
 
 
 def entry_scores(log_healthy: Float, log_anomalous: Float, rate: Float) -> Float:
     """Log predictive of each count under the mixture; ``rate`` is P(anomaly) of each entry."""
     gap = np.minimum(log_anomalous - log_healthy, 600.0)
     return np.asarray(log_healthy + np.log1p(rate * np.expm1(gap)))
-
-
-def pair_rates(rate: float, clear: Float) -> Float:
-    """P(anomaly) of each entry: 1 - (1 - p_A) clear."""
-    return np.asarray(1.0 - (1.0 - rate) * clear)
 
 
 def update_theta(
@@ -133,7 +132,7 @@ def update_theta(
     seen: Float,
     clear: Float,
     anomalies: bool,
-) -> tuple[Float, Float, Parameters]:
+) -> ThetaFit:
     """From two starts the first time, then a few scoring steps from where theta is."""
     inverse_size = 0.2 if negative_binomial else 0.0
     if theta is not None:
@@ -149,9 +148,8 @@ def update_theta(
         starts = [replace(t, inverse_size=max(t.inverse_size, 1e-3)) for t in starts]
     if not anomalies:
         starts = [replace(starts[0], anomaly_rate=0.0)]
-    results = []
-    for start in starts:
-        parameters, log_healthy, log_anomalous = fit_theta(
+    fits = [
+        fit_theta(
             data,
             cavity,
             cv2,
@@ -163,11 +161,9 @@ def update_theta(
             iterations=iterations,
             anomalies=anomalies,
         )
-        rates = pair_rates(parameters.anomaly_rate, clear)
-        total = float(seen @ entry_scores(log_healthy, log_anomalous, rates))
-        results.append((total, log_healthy, log_anomalous, parameters))
-    _, log_healthy, log_anomalous, parameters = max(results, key=lambda item: item[0])
-    return log_healthy, log_anomalous, parameters
+        for start in starts
+    ]
+    return max(fits, key=lambda fit: fit.log_likelihood)
 
 
 def information_theta(

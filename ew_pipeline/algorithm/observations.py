@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from scipy.special import gammaln
 
-from ew_pipeline.algorithm.types import Float, Int32, Int64
+from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 
@@ -49,3 +50,16 @@ class Observations:
             col_rows=by_column.rows,
             col_entry=by_column.entry,
         )
+
+    @cached_property
+    def counts32(self) -> Float32:
+        return self.counts.astype(np.float32)
+
+    @cached_property
+    def level32(self) -> Float32:
+        return self.level.astype(np.float32)
+
+    @cached_property
+    def col_counts32(self) -> Float32:
+        """The counts column by column."""
+        return self.counts32[self.col_entry]

@@ -79,8 +79,6 @@ class SamplerState:
         self.shape_slope = np.zeros(size, np.float32)
         self.gradient = gradient_kernel(width)
         self.curves = uniform_table(table.kinds) if self.code == UNIFORM else np.zeros((1, 2, 2), np.float32)
-        self.counts32 = data.counts.astype(np.float32)
-        self.level32 = data.level.astype(np.float32)
         self.axes = start.axes
         self.at = [np.zeros(n, np.int64), np.zeros(m, np.int64)]
         if self.axes is not None:
@@ -236,8 +234,8 @@ class SamplerState:
             sales.indptr,
             sales.cols,
             self.table.kind,
-            self.counts32,
-            self.level32,
+            self.data.counts32,
+            self.data.level32,
             self.single[0],
             self.single[1],
             self.axes is not None,

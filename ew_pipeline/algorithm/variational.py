@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _mixture_kernels as mixture
-from ew_pipeline.algorithm import _variational_kernels as kernels
+from ew_pipeline.algorithm import _sweep_kernels as kernels
+from ew_pipeline.algorithm._variational_kernels import digamma, leave_one_out
 from ew_pipeline.algorithm.axis_rates import AxisRates, line_scale, update_axis
-from ew_pipeline.algorithm.cavity_theta import Parameters, entry_scores, pair_rates, update_theta
+from ew_pipeline.algorithm.cavity_theta import Parameters, update_theta
 from ew_pipeline.algorithm.factors import LowRankFactors, gather
-from ew_pipeline.algorithm.families import ExposureFamily
+from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure
 from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.types import Bool, Float, Int32
+from ew_pipeline.algorithm.types import Bool, Float, Float32, Int32
 
 SHAPE_BOUNDS = (0.3, 2.0)  # a larger prior shape lets the two components swap roles
 SMALLEST_RATE = 1e-12
@@ -63,57 +64,106 @@ class VariationalFit:
 
 
 class _Factors:
-    """Working arrays of one run: the variational Gamma posterior of U and V."""
+    """Working arrays of one run: the variational Gamma posterior of U and V, factor by factor."""
 
     def __init__(self, left: Float, right: Float):
-        self.mean = [np.array(left), np.array(right)]
-        self.geo = [np.array(left), np.array(right)]
-        self.shape = [np.ones_like(left), np.ones_like(right)]
-        self.rate = [np.ones_like(left), np.ones_like(right)]
+        self.mean = [_by_factor(left), _by_factor(right)]
+        self.geo = [_by_factor(left), _by_factor(right)]
         self.prior_shape = [1.0, 1.0]
 
-    def sweep(self, data: Observations, exposed: Float) -> None:
-        sales = data.sales
-        views = (
-            (sales.indptr, sales.cols, data.row_entry),
-            (data.col_indptr, data.col_rows, data.col_entry),
-        )
-        for side, (indptr, others, entry) in enumerate(views):
-            a = self.prior_shape[side]
-            b = a / max(float(self.mean[side].mean()), 1e-12)
-            kernels.update_side(
-                indptr,
-                others,
-                entry,
-                data.counts,
-                exposed,
-                self.mean[1 - side],
-                self.geo[1 - side],
-                a,
-                b,
-                self.shape[side],
-                self.rate[side],
-                self.mean[side],
-                self.geo[side],
+    def sweep(self, data: Observations, exposed: Float32, seen: Float32, count: int = 1) -> None:
+        """Sweeps with the exposures as they are."""
+        self._sweep(data, exposed, seen, seen, count, None)
+
+    def sweep_and_weigh(
+        self,
+        data: Observations,
+        exposed: Float32,
+        seen: Float32,
+        healthy: Float,
+        family: ExposureFamily,
+        theta: Parameters,
+        count: int,
+    ) -> None:
+        """Sweeps, with the exposures (in place) computed anew before each from f and theta."""
+        if isinstance(family, GammaExposure):
+            self._sweep(data, exposed, seen, healthy.astype(np.float32), count, (family, theta))
+            return
+        means = np.empty(data.counts.size)
+        for _ in range(count):
+            self.rates(data, means)
+            exposed[:] = seen * family.weights(
+                data, means * data.level, healthy, theta.alpha, theta.inverse_size
             )
+            self.sweep(data, exposed, seen)
+
+    def _sweep(
+        self,
+        data: Observations,
+        exposed: Float32,
+        seen: Float32,
+        healthy: Float32,
+        count: int,
+        law: tuple[GammaExposure, Parameters] | None,
+    ) -> None:
+        shape, shape_per_alpha, inverse_size = 0.0, kernels.NEVER, 0.0
+        if law is not None:
+            family, theta = law
+            inverse_size = theta.inverse_size
+            if family.alpha_free:
+                shape, shape_per_alpha = family.s, family.s / theta.alpha
+        kernels.sweeps(
+            count,
+            law is not None,
+            data.sales.indptr,
+            data.sales.cols,
+            data.row_entry,
+            data.counts32,
+            data.col_indptr,
+            data.col_rows,
+            data.col_entry,
+            data.col_counts32,
+            data.level32,
+            seen,
+            healthy,
+            shape,
+            shape_per_alpha,
+            inverse_size,
+            self.prior_shape[0],
+            self.prior_shape[1],
+            self.mean[0],
+            self.geo[0],
+            self.mean[1],
+            self.geo[1],
+            exposed,
+        )
+
+    @property
+    def left(self) -> Float:
+        return np.ascontiguousarray(self.mean[0].T, dtype=np.float64)
+
+    @property
+    def right(self) -> Float:
+        return np.ascontiguousarray(self.mean[1].T, dtype=np.float64)
 
     def rates(self, data: Observations, out: Float) -> None:
         """M at the observed entries, never zero."""
-        gather(self.mean[0], self.mean[1], data.sales.indptr, data.sales.cols, SMALLEST_RATE, out)
+        gather(self.left, self.right, data.sales.indptr, data.sales.cols, SMALLEST_RATE, out)
 
     def scale(self, side: int, by: Float) -> None:
         """Multiply the factors of each line."""
-        self.mean[side] *= by[:, None]
-        self.geo[side] *= by[:, None]
-        self.rate[side] /= by[:, None]
+        self.mean[side] *= by.astype(np.float32)
+        self.geo[side] *= by.astype(np.float32)
 
     def update_prior_shapes(self) -> None:
         """Gamma-shape maximum likelihood for each side, kept in SHAPE_BOUNDS."""
         for side in (0, 1):
-            gap = math.log(float(self.mean[side].mean())) - kernels.mean_log(
-                self.shape[side], self.rate[side]
-            )
+            gap = math.log(kernels.average(self.mean[side])) - kernels.mean_log(self.geo[side])
             self.prior_shape[side] = min(max(gamma_shape(gap), SHAPE_BOUNDS[0]), SHAPE_BOUNDS[1])
+
+
+def _by_factor(factors: Float) -> Float32:
+    return np.ascontiguousarray(factors.T, dtype=np.float32)
 
 
 def gamma_shape(gap: float) -> float:
@@ -122,8 +172,8 @@ def gamma_shape(gap: float) -> float:
         return 1e6
     a = (3.0 - gap + math.sqrt((gap - 3.0) ** 2 + 24.0 * gap)) / (12.0 * gap)
     for _ in range(2):
-        step = math.log(a) - kernels.digamma(a) - gap
-        slope = 1.0 / a - (kernels.digamma(a * 1.001) - kernels.digamma(a)) / (0.001 * a)
+        step = math.log(a) - digamma(a) - gap
+        slope = 1.0 / a - (digamma(a * 1.001) - digamma(a)) / (0.001 * a)
         a = max(a - step / slope, 1e-3)
     return a
 
@@ -170,45 +220,40 @@ def fit_variational(
     factors = _Factors(*start)
     n = data.counts.size
     seen = np.ones(n) if held_out is None else (~held_out).astype(np.float64)
-    exposed = data.level * seen
+    seen32 = seen.astype(np.float32)
+    exposed = data.level32 * seen32
     clear = np.ones(n) if axes is None else axes.clear(data)
     means = np.empty(n)
     cavity = np.empty(n)
     cv2 = np.empty(n)
     healthy = np.ones(n)
+    scores = np.empty(n)
     score = -math.inf
     theta = parameters
-    sweep = 0
-    for _ in range(5 if parameters else WARM_UP_SWEEPS):
-        factors.sweep(data, exposed)
-        sweep += 1
-    log_healthy = scores = np.empty(0)
+    sweep = 5 if parameters else WARM_UP_SWEEPS
+    factors.sweep(data, exposed, seen32, sweep)
     while True:
         variance = _cavity(data, factors, exposed, means, cavity, cv2)
         in_sample_cv2 = variance / means**2
         if axes is not None and theta is not None:
             axes = _update_axes(data, factors, family, axes, theta, seen, means, cavity, cv2)
             clear = axes.clear(data)
-        log_healthy, log_anomalous, theta = update_theta(
-            data, cavity, cv2, family, theta, negative_binomial, seen, clear, anomalies
+        found = update_theta(data, cavity, cv2, family, theta, negative_binomial, seen, clear, anomalies)
+        theta = found.parameters
+        mixture.healthy_share(
+            found.log_healthy, found.log_anomalous, clear, theta.anomaly_rate, healthy, scores
         )
-        mixture.healthy_share(log_healthy, log_anomalous, clear, theta.anomaly_rate, healthy)
-        scores = entry_scores(log_healthy, log_anomalous, pair_rates(theta.anomaly_rate, clear))
         previous, score = score, float(seen @ scores)
         change = abs(score - previous) / n
         if change < tolerance or sweep >= max_sweeps:
             break
-        for _ in range(CAVITY_EVERY):
-            factors.rates(data, means)
-            exposed = family.weights(data, means * data.level, healthy, theta.alpha, theta.inverse_size)
-            exposed *= seen
-            factors.sweep(data, exposed)
-            sweep += 1
+        factors.sweep_and_weigh(data, exposed, seen32, healthy, family, theta, CAVITY_EVERY)
+        sweep += CAVITY_EVERY
         if sweep >= 20:
             factors.update_prior_shapes()
     return VariationalFit(
-        left=factors.mean[0],
-        right=factors.mean[1],
+        left=factors.left,
+        right=factors.right,
         means=means * data.level,
         cavity_means=cavity,
         cavity_cv2=cv2,
@@ -218,7 +263,7 @@ def fit_variational(
         parameters=theta,
         prior_shapes=(factors.prior_shape[0], factors.prior_shape[1]),
         score=float(score),
-        null_score=float(seen @ log_healthy),
+        null_score=float(seen @ found.log_healthy),
         n_sweeps=sweep,
         converged=change < CONVERGED,
         axes=axes,
@@ -250,7 +295,7 @@ def _update_axes(
 
 
 def _cavity(
-    data: Observations, factors: _Factors, exposed: Float, means: Float, cavity: Float, cv2: Float
+    data: Observations, factors: _Factors, exposed: Float32, means: Float, cavity: Float, cv2: Float
 ) -> Float:
     """Leave-one-out means (with the level) and squared coefficients of variation, in place; returns the
     in-sample variance of M."""
@@ -258,15 +303,16 @@ def _cavity(
     factors.rates(data, means)
     variance = np.zeros(means.size)
     ridges = [
-        (a / max(float(mean.mean()), 1e-12)) ** 2 / a
+        (a / kernels.average(mean)) ** 2 / a
         for a, mean in zip(factors.prior_shape, factors.mean, strict=True)
     ]
+    information = (exposed / means).astype(np.float32)
     kernels.side_variance(
-        sales.indptr, sales.cols, data.row_entry, exposed, means, factors.mean[1], ridges[0], variance
+        sales.indptr, sales.cols, data.row_entry, information, factors.mean[1], ridges[0], variance
     )
     kernels.side_variance(
-        data.col_indptr, data.col_rows, data.col_entry, exposed, means, factors.mean[0], ridges[1], variance
+        data.col_indptr, data.col_rows, data.col_entry, information, factors.mean[0], ridges[1], variance
     )
-    kernels.leave_one_out(data.counts, exposed, means, variance, cavity, cv2)
+    leave_one_out(data.counts, exposed.astype(np.float64), means, variance, cavity, cv2)
     cavity *= data.level
     return variance

@@ -39,6 +39,33 @@ def fast_exp(values):
     return y.astype(np.float64)
 
 
+def double_log(values):
+    y = np.asarray(values, dtype=np.float64)
+    scratch, out = np.empty(y.size, np.int64), np.empty(y.size)
+    fast.log_double(y.view(np.int64), scratch, scratch.view(np.float64), out, y.size)
+    return out
+
+
+def double_exp(values):
+    y = np.array(values, dtype=np.float64)
+    scratch = np.empty(y.size, np.int64)
+    fast.exp_double(y, scratch, scratch.view(np.float64), y.size)
+    return y
+
+
+def test_log_in_double_precision_over_all_magnitudes_and_next_to_one():
+    y = np.concatenate([np.geomspace(1e-290, 1e290, 20_001), np.linspace(0.5, 2.0, 20_001)])
+    np.testing.assert_allclose(double_log(y), np.log(y), rtol=1e-15, atol=2e-13)
+    assert double_log([1.0])[0] == 0.0
+
+
+def test_exp_in_double_precision_and_at_its_limits():
+    y = np.linspace(-700.0, 700.0, 40_001)
+    np.testing.assert_allclose(double_exp(y), np.exp(y), rtol=2e-13)
+    assert double_exp([-1e7])[0] == 2.0**-1020
+    assert double_exp([1e7])[0] == 2.0**1020
+
+
 def test_fast_log_of_mantissas_is_within_three_millionths():
     y = np.linspace(1.0, 2.0, 200_001, dtype=np.float32)[:-1]
     assert np.abs(fast_log(y) - np.log(y.astype(np.float64))).max() < 3e-6
@@ -166,19 +193,20 @@ def test_mixture_scores_match_finite_differences_and_outer_products():
     rate=st.floats(0.0, 0.4),
 )
 def test_healthy_share_is_a_probability_and_never_nan(log_healthy, log_anomalous, rate):
-    out = np.empty(1)
-    total = mixture.healthy_share(np.array([log_healthy]), np.array([log_anomalous]), np.ones(1), rate, out)
+    out, score = np.empty(1), np.empty(1)
+    mixture.healthy_share(np.array([log_healthy]), np.array([log_anomalous]), np.ones(1), rate, out, score)
     assert 0.0 <= out[0] <= 1.0
-    assert math.isfinite(total)
+    assert math.isfinite(score[0])
 
 
 def test_healthy_share_is_bayes_rule():
-    out = np.empty(2)
-    total = mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), np.ones(2), 0.25, out)
+    out, scores = np.empty(2), np.empty(2)
+    parts = np.log([0.2, 0.01]), np.log([0.1, 0.3])
+    mixture.healthy_share(*parts, np.ones(2), 0.25, out, scores)
     np.testing.assert_allclose(out, [0.15 / 0.175, 0.0075 / 0.0825])
-    assert total == pytest.approx(math.log(0.175) + math.log(0.0825))
+    np.testing.assert_allclose(scores, np.log([0.175, 0.0825]))
     # spared by its store with probability 0.2: healthy with 0.75 x 0.2 = 0.15
-    mixture.healthy_share(np.log([0.2, 0.01]), np.log([0.1, 0.3]), np.array([0.2, 1.0]), 0.25, out)
+    mixture.healthy_share(*parts, np.array([0.2, 1.0]), 0.25, out, scores)
     np.testing.assert_allclose(out, [0.03 / (0.03 + 0.085), 0.0075 / 0.0825])
 
 

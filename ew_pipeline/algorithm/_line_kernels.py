@@ -1,0 +1,46 @@
+"""M = U V^T at the observed entries of one line, in single precision.
+
+Where enough of a line's pairs are observed, what is known of them is spread out over all lines of the other
+side, so that inner loops run over adjacent numbers; of a sparse line the other side's factors are gathered.
+Both ways add up the same terms. Factors are stored factor by factor: ``left[k, i]``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ew_pipeline.algorithm._numba import njit_fast
+from ew_pipeline.algorithm.types import Float32, Int32
+
+ZERO = np.float32(0.0)
+SPREAD_FROM = 4  # a line is spread out if at least one in this many of its pairs is observed
+
+
+@njit_fast
+def rates_of_line(
+    i: int,
+    first: int,
+    width: int,
+    cols: Int32,
+    left: Float32,
+    right: Float32,
+    floor: np.float32,
+    spread: Float32,
+    out: Float32,
+) -> None:
+    """M + ``floor`` at the ``width`` observed entries of row i from ``first`` on, in their order."""
+    rank, m = right.shape
+    if SPREAD_FROM * width >= m:
+        spread[:] = floor
+        for k in range(rank):
+            factor = left[k, i]
+            for j in range(m):
+                spread[j] += factor * right[k, j]
+        for t in range(width):
+            out[t] = spread[cols[first + t]]
+    else:
+        for t in range(width):
+            total = floor
+            for k in range(rank):
+                total += left[k, i] * right[k, cols[first + t]]
+            out[t] = total
