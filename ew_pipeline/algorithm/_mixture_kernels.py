@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ew_pipeline.algorithm._fast_math import exp_double, log_double
-from ew_pipeline.algorithm._numba import njit, njit_fast
+from ew_pipeline.algorithm._numba import njit, njit_vector
 from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float, Int64
 
@@ -41,7 +41,7 @@ def log_rising(x: float, size: float) -> float:
     return math.lgamma(x + size) - math.lgamma(size)
 
 
-@njit_fast
+@njit_vector
 def healthy_log_pmf(
     counts: Float, log_factorial: Float, means: Float, cv2: Float, inverse_size: float, out: Float
 ) -> None:
@@ -99,7 +99,7 @@ def _log_rising_scaled(x: float, spread: float) -> float:
     return log_rising(x, size) - x * math.log(size)
 
 
-@njit_fast
+@njit_vector
 def gamma_exposure_terms(
     counts: Float, log_factorial: Float, means: Float, alpha: float, s: float, log_pmf: Float, slope: Float
 ) -> None:
@@ -175,7 +175,7 @@ def uniform_exposure_weights(
         out[e] = (healthy[e] * tau0 + (1.0 - healthy[e]) * tau1) * level[e]
 
 
-@njit_fast
+@njit_vector
 def mixture_scores(
     log_healthy: Float,
     slope_healthy: Float,
@@ -219,7 +219,7 @@ def mixture_scores(
     return total, np.array([g0, g1, g2]), outer
 
 
-@njit_fast
+@njit_vector
 def _mix(
     first: int,
     n: int,
@@ -242,7 +242,7 @@ def _mix(
     log_double(mix.view(np.int64), scratch, scratch.view(np.float64), log_mix, n)
 
 
-@njit_fast
+@njit_vector
 def healthy_share(
     log_healthy: Float, log_anomalous: Float, clear: Float, rate: float, out: Float, scores: Float
 ) -> None:

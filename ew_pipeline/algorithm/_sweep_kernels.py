@@ -16,7 +16,7 @@ import numpy as np
 
 from ew_pipeline.algorithm._fast_math import exp_inplace
 from ew_pipeline.algorithm._line_kernels import SPREAD_FROM, ZERO, rates_of_line
-from ew_pipeline.algorithm._numba import njit, njit_fast
+from ew_pipeline.algorithm._numba import njit, njit_vector
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 ONE, TWO, THREE = np.float32(1.0), np.float32(2.0), np.float32(3.0)
@@ -28,7 +28,7 @@ C1, C3, C5 = np.float32(1 / 24), np.float32(-37 / 5760), np.float32(10313 / 2903
 NEVER = 1e30  # s / alpha of a family whose anomalies sell nothing
 
 
-@njit_fast
+@njit_vector
 def sweeps(
     count: int,
     weigh: bool,
@@ -93,7 +93,7 @@ def sweeps(
         )
 
 
-@njit_fast
+@njit_vector
 def _expose(
     indptr: Int64,
     cols: Int32,
@@ -125,7 +125,7 @@ def _expose(
             exposed[first + t] = (tau1 + f * (tau0 - tau1)) * level[first + t] * seen[first + t]
 
 
-@njit_fast
+@njit_vector
 def _update_lines(
     indptr: Int64,
     others: Int32,
@@ -178,7 +178,7 @@ def _update_lines(
     _mean_and_geo(shape.ravel(), rate.ravel(), mean.ravel(), geo.ravel())
 
 
-@njit_fast
+@njit_vector
 def _sum_line(
     i: int,
     length: int,
@@ -213,7 +213,7 @@ def _sum_line(
         rate[k, i] = b + exposure
 
 
-@njit_fast
+@njit_vector
 def _mean_and_geo(shape: Float32, rate: Float32, mean: Float32, geo: Float32) -> None:
     """E and exp(E log) of Gamma(shape, rate): shape / rate and exp(digamma(shape)) / rate.
 
@@ -240,7 +240,7 @@ def average(mean: Float32) -> float:
     """Of all factors of a side, in an order of its own: numpy's depends on the processor."""
     total = 0.0
     for value in mean.ravel():
-        total += value
+        total += float(value)
     return max(total / mean.size, 1e-12)
 
 
@@ -253,7 +253,7 @@ def mean_log(geo: Float32) -> float:
     return total / geo.size
 
 
-@njit_fast
+@njit_vector
 def side_variance(
     indptr: Int64,
     others: Int32,
@@ -294,7 +294,7 @@ def side_variance(
                 variance[entry[first + t]] += total[t]
 
 
-@njit_fast
+@njit_vector
 def _line_variance(
     length: int, v: Float32, weight: Float32, ridge: float, work: Float, total: Float32
 ) -> None:
@@ -308,7 +308,7 @@ def _line_variance(
             shared = ZERO
             for t in range(length):
                 shared += total[t] * v[q, t]
-            information[k, q] = shared
+            information[k, q] = float(shared)
         information[k, k] += ridge
     _inverse(information, work[2], inverse)
     for t in range(length):

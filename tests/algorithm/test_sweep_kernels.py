@@ -1,5 +1,8 @@
 """The compiled sweeps against the same formulas in numpy, on dense and sparse lines alike."""
 
+import platform
+
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 
 from ew_pipeline.algorithm import _sweep_kernels as kernels
+from ew_pipeline.algorithm._numba import VECTOR_MATH
 from ew_pipeline.algorithm._scoring_kernels import moved_in_logits, scoring_direction
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
@@ -104,6 +108,25 @@ def test_side_variance_is_the_quadratic_form_in_the_inverse_information(share):
         inverse = np.linalg.inv(case.right.T @ (weights[:, None] * case.right) + 0.4 * np.eye(3))
         expected[i] = np.einsum("ja,ab,jb->j", case.right, inverse, case.right)
     np.testing.assert_allclose(variance, expected[case.observed], rtol=1e-4)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="looks at x86-64 code")
+def test_vector_kernels_divide_and_do_not_estimate():
+    """Estimates of reciprocals differ between processors, and from what a scalar loop makes."""
+
+    def divide(numerator, denominator, out):
+        for t in range(out.size):
+            out[t] = numerator[t] / denominator[t]
+
+    arrays = [np.ones(64, np.float32) for _ in range(3)]
+    code = []
+    for fastmath in (True, VECTOR_MATH):
+        compiled = numba.njit(fastmath=fastmath, error_model="numpy")(divide)
+        compiled(*arrays)
+        code.append("".join(compiled.inspect_asm().values()))
+    assert "rcpps" in code[0]  # else there is nothing to guard against
+    assert "rcpps" not in code[1]
+    assert "divps" in code[1]
 
 
 @given(st.floats(0.3, 1e6), st.floats(0.01, 100.0))
