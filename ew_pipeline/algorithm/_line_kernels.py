@@ -44,3 +44,40 @@ def rates_of_line(
             for k in range(rank):
                 total += left[k, i] * right[k, cols[first + t]]
             out[t] = total
+
+
+@njit_vector
+def pull_of_line(
+    i: int,
+    first: int,
+    width: int,
+    cols: Int32,
+    left: Float32,
+    right: Float32,
+    pull: Float32,
+    spread: Float32,
+    out_left: Float32,
+    out_right: Float32,
+) -> None:
+    """d/dU of row i, and its part of d/dV added to ``out_right``, from d/dM at its observed entries."""
+    rank, m = right.shape
+    if SPREAD_FROM * width >= m:
+        spread[:] = ZERO
+        for t in range(width):
+            spread[cols[first + t]] = pull[t]
+        for k in range(rank):
+            factor = left[k, i]
+            total = ZERO
+            for j in range(m):
+                total += spread[j] * right[k, j]
+            for j in range(m):
+                out_right[k, j] += factor * spread[j]
+            out_left[k, i] = total
+    else:
+        for k in range(rank):
+            factor = left[k, i]
+            total = ZERO
+            for t in range(width):
+                total += pull[t] * right[k, cols[first + t]]
+                out_right[k, cols[first + t]] += factor * pull[t]
+            out_left[k, i] = total

@@ -10,8 +10,10 @@ import math
 
 import numpy as np
 
+from ew_pipeline.algorithm._fast_math import exp_double, log_double
 from ew_pipeline.algorithm._gradient_kernels import CURVE_STEP, GAMMA, UNIFORM, ZERO
-from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm._mixture_kernels import CHUNK
+from ew_pipeline.algorithm._numba import njit, njit_vector
 from ew_pipeline.algorithm._variational_kernels import digamma
 from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
@@ -20,6 +22,7 @@ LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
 RATE_CAP = 0.4
 RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
 T_LIMIT = 12.0
+FAR = 12.0  # from the next smaller count on which a logarithm of Gamma is cheaper than a product
 LOG_SHAPE_HIGH = math.log(200.0)  # s from 1, the exponential onset, to next to thinning
 SHAPE_PRIOR = 0.5  # Beta on log s as a share of its range: most weight near the two ends, which have names
 # Anomalies that all keep most of their sales cannot be told from chance: as s grows, alpha is held off 1.
@@ -95,13 +98,13 @@ def tables(
     the anomalous one plus 1, for GAMMA.
     """
     prior = math.log(rate / (1.0 - rate))
+    _rising_sums(kinds, s0, healthy, slope)
+    if family == GAMMA:
+        _rising_sums(kinds, s, anomalous, shape_slope)
     for k in range(kinds.size):
         x = kinds[k]
-        healthy[k] = math.lgamma(x + s0) - math.lgamma(s0) - x * math.log(s0)
-        slope[k] = digamma(x + s0) - digamma(s0) + 1.0
         if family == GAMMA:
-            anomalous[k] = math.lgamma(x + s) - math.lgamma(s) - x * math.log(s) + x * math.log(alpha)
-            shape_slope[k] = digamma(x + s) - digamma(s) + 1.0
+            anomalous[k] += x * math.log(alpha)
         elif family == ZERO:
             anomalous[k] = 0.0 if x == 0.0 else -1e4
         elif family == UNIFORM:
@@ -109,6 +112,30 @@ def tables(
         else:
             anomalous[k] = x * math.log(alpha)
         log_odds[k] = anomalous[k] - healthy[k] + prior
+
+
+@njit
+def _rising_sums(kinds: Float, size: float, log_rising: Float, slope: Float32) -> None:
+    """log Gamma(x + size) - log Gamma(size) - x log size, and digamma(x + size) - digamma(size) + 1.
+
+    Both are sums over the whole numbers below x; counts ascend, and each adds to the last unless it is far.
+    """
+    at = 0.0
+    total, inverses = 0.0, 0.0
+    for k in range(kinds.size):
+        x = kinds[k]
+        if x - at > FAR:
+            total += math.lgamma(x + size) - math.lgamma(at + size) - (x - at) * math.log(size)
+            inverses += digamma(x + size) - digamma(at + size)
+            at = x
+        product = 1.0
+        while at < x:
+            product *= 1.0 + at / size
+            inverses += 1.0 / (at + size)
+            at += 1.0
+        total += math.log(product)
+        log_rising[k] = total
+        slope[k] = inverses + 1.0
 
 
 @njit
@@ -132,7 +159,7 @@ def uniform_curves(kinds: Float, start: float, out: Float32) -> None:
             out[k, node, 1] = (math.exp(-b - value) - 1.0 - kinds[k]) * CURVE_STEP
 
 
-@njit
+@njit_vector
 def densities(
     indptr: Int64,
     cols: Int32,
@@ -155,24 +182,55 @@ def densities(
     out_healthy: Float,
     out_density: Float,
 ) -> float:
-    """Exact log p(x | mu, theta) per entry with mu and f; returns the sum."""
+    """log p(x | mu, theta) per entry with mu and f, in double precision; returns the sum."""
     rank = left.shape[1]
+    y, logs = np.empty((3, CHUNK)), np.empty((3, CHUNK))
+    x, normal = np.empty(CHUNK), np.empty(CHUNK)
+    scratch = np.empty(CHUNK, np.int64)
     total = 0.0
-    for i in range(left.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
+    i = 0
+    for first in range(0, kind.size, CHUNK):
+        n = min(CHUNK, kind.size - first)
+        for t in range(n):
+            p = first + t
+            while p >= indptr[i + 1]:
+                i += 1
             mu = 0.0
             for k in range(rank):
                 mu += left[i, k] * right[cols[p], k]
-            mu = mu * level[p] + 1e-300
             q = kind[p]
-            normal = (1.0 - rate) * spared_left[i] * spared_right[cols[p]]
-            density, share = entry_density(
-                kinds[q], mu, healthy[q], anomalous[q], normal, s0, alpha, s, family
-            )
-            density -= log_factorial[p]
-            out_means[p] = mu
-            out_healthy[p] = share
-            out_density[p] = density
+            x[t] = kinds[q]
+            normal[t] = (1.0 - rate) * spared_left[i] * spared_right[cols[p]]
+            out_means[p] = mu * level[p] + 1e-300
+            out_density[p] = healthy[q]
+            out_healthy[p] = anomalous[q]
+        for t in range(n):
+            y[0, t] = out_means[first + t]
+            y[1, t] = 1.0 + out_means[first + t] / s0
+            y[2, t] = 1.0 + out_means[first + t] * (alpha / s)
+        for k in range(3 if family == GAMMA else 2):
+            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+        for t in range(n):
+            out_density[first + t] -= (x[t] + s0) * logs[1, t]
+        if family == GAMMA:
+            for t in range(n):
+                out_healthy[first + t] -= (x[t] + s) * logs[2, t]
+        elif family == UNIFORM:
+            for t in range(n):
+                out_healthy[first + t] += uniform_curve(x[t], 2.0 * alpha * y[0, t])
+        else:
+            for t in range(n):
+                out_healthy[first + t] -= alpha * y[0, t]
+        for t in range(n):
+            y[1, t] = min(out_healthy[first + t] - out_density[first + t], 600.0)
+        exp_double(y[1], scratch, scratch.view(np.float64), n)
+        for t in range(n):
+            y[2, t] = normal[t] + y[1, t] * (1.0 - normal[t])
+        log_double(y[2].view(np.int64), scratch, scratch.view(np.float64), logs[2], n)
+        for t in range(n):
+            out_healthy[first + t] = normal[t] / y[2, t]
+            density = out_density[first + t] + logs[2, t] + x[t] * logs[0, t] - log_factorial[first + t]
+            out_density[first + t] = density
             total += density
     return total
 
@@ -354,7 +412,7 @@ def kick(
     for i in range(n):
         total = 0.0
         for k in range(rank):
-            slope[k] = factors[i, k] * (pull[i, k] - prior_rate) + prior_shape
+            slope[k] = factors[i, k] * (pull[k, i] - prior_rate) + prior_shape
             total += slope[k]
         totals[i] = total
         for k in range(rank):
@@ -385,23 +443,18 @@ def drift(
     exponentials(logs, factors, single)
 
 
-@njit
+@njit_vector
 def exponentials(logs: Float, factors: Float, single: Float32) -> None:
-    """Factors from their logarithms, in both precisions."""
+    """Factors from their logarithms; factor by factor in single precision."""
     n, rank = logs.shape
+    flat, source = factors.ravel(), logs.ravel()
+    scratch = np.empty(flat.size, np.int64)
+    for e in range(flat.size):
+        flat[e] = min(max(source[e], -60.0), 40.0)
+    exp_double(flat, scratch, scratch.view(np.float64), flat.size)
     for i in range(n):
         for k in range(rank):
-            factors[i, k] = math.exp(min(max(logs[i, k], -60.0), 40.0))
-            single[i, k] = factors[i, k]
-
-
-@njit
-def log_ratio(old: Float, new: Float) -> Float:
-    """log(old / new), entry by entry with the C library's logarithm: numpy's depends on the processor."""
-    out = np.empty(old.size)
-    for i in range(old.size):
-        out[i] = math.log(old[i] / new[i])
-    return out
+            single[k, i] = factors[i, k]
 
 
 @njit

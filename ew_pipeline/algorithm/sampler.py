@@ -195,50 +195,13 @@ def _trajectory(
     step *= 0.8 + 0.4 * rng.random()
     n_steps = max(1, round(leapfrog * (0.7 + 0.6 * rng.random())))
     slope = np.empty(state.t.size)
-    totals = [np.empty(len(logs)) for logs in state.logs]
 
     def kinetic() -> float:
         return 0.5 * float((momenta[0] ** 2).sum() + (momenta[1] ** 2).sum() + (theta_momentum**2).sum())
 
     before = likelihood + state.log_prior(slope) - kinetic()
-    span = kernels.LOG_SIZE_HIGH - kernels.LOG_SIZE_LOW
-    for k in range(n_steps + 1):
-        d_size, d_alpha, d_rate, d_shape = state.gradients()
-        half = step if 0 < k < n_steps else 0.5 * step
-        a, b = state.prior_shape, state.prior_rate
-        kernels.kick(momenta[0], state.factors[0], state.pull[0], chol[0], a, b, half, totals[0])
-        kernels.kick(momenta[1], state.factors[1], state.pull[1], chol[1], a, a, half, totals[1])
-        # log U = log Utilde - log e(theta), so theta also moves the likelihood through U
-        through_alpha, through_rate = state.efficiency_slopes(totals)
-        d_alpha += through_alpha
-        d_rate += through_rate
-        kernels.theta_prior(state.t, state.shape_free, slope)
-        g = 1.0 / (1.0 + math.exp(-state.t[0]))
-        slope[0] += d_size * state.s0 * span * g * (1.0 - g)
-        slope[1] += d_alpha * state.alpha * (1.0 - state.alpha)
-        slope[2] += d_rate * state.rate * (1.0 - state.rate / kernels.RATE_CAP)
-        if state.shape_free:
-            h = 1.0 / (1.0 + math.exp(-state.t[3]))
-            slope[3] += d_shape * state.s * kernels.LOG_SHAPE_HIGH * h * (1.0 - h)
-        theta_momentum += half * scales * slope
-        if k == n_steps:
-            break
-        state.t += step * scales * theta_momentum
-        if np.abs(state.t).max() > kernels.T_LIMIT:
-            return likelihood, 0.0
-        before_theta = state.efficiencies()
-        state.refresh_theta()
-        for side, (old, new) in enumerate(zip(before_theta, state.efficiencies(), strict=True)):
-            shift = kernels.log_ratio(old, new)
-            kernels.drift(
-                state.logs[side],
-                state.factors[side],
-                state.single[side],
-                momenta[side],
-                chol[side],
-                step,
-                shift,
-            )
+    if not state.leapfrog(n_steps, step, chol, scales, theta_momentum, momenta):
+        return likelihood, 0.0
     value = state.densities(out)
     change = value + state.log_prior(slope) - kinetic() - before
     if not change > -700.0:  # also catches a trajectory that ran off to NaN

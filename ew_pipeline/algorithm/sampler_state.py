@@ -8,22 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm._gradient_kernels import (
-    CURVE_STEP,
-    GAMMA,
-    THINNING,
-    UNIFORM,
-    ZERO,
-    gradient_kernel,
-    padded,
-)
+from ew_pipeline.algorithm._gradient_kernels import CURVE_START, CURVE_STEP, GAMMA, THINNING, UNIFORM, ZERO
+from ew_pipeline.algorithm._trajectory_kernels import leapfrog
 from ew_pipeline.algorithm.axis_rates import EXTRA_RATES, PRIOR_COUNTS
 from ew_pipeline.algorithm.families import GammaExposure, SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.types import Float, Float32, Int32
 from ew_pipeline.algorithm.variational import VariationalFit
 
-CURVE_START = -6.0  # log b below which the uniform family's likelihood does not depend on b
 SHAPE_GRID = np.exp(np.linspace(math.log(0.3), math.log(12.0), 24))
 
 
@@ -63,10 +55,8 @@ class SamplerState:
         ]
         rank = start.rank
         n, m = data.sales.shape
-        width = padded(rank)
         self.factors = [np.empty((n, rank)), np.empty((m, rank))]
-        self.single = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
-        self.pull = [np.zeros((n, width), np.float32), np.zeros((m, width), np.float32)]
+        self.single = [np.empty((rank, n), np.float32), np.empty((rank, m), np.float32)]
         self._refresh_factors()
         self.prior_shape = float(_settled(np.clip(np.mean(start.prior_shapes), 0.3, 12.0)))
         self.prior_rate = self.prior_shape / float(self.factors[0].mean())
@@ -77,7 +67,6 @@ class SamplerState:
         self.healthy_table, self.anomalous_table = np.empty(size), np.empty(size)
         self.log_odds, self.slope = np.empty(size, np.float32), np.empty(size, np.float32)
         self.shape_slope = np.zeros(size, np.float32)
-        self.gradient = gradient_kernel(width)
         self.curves = uniform_table(table.kinds) if self.code == UNIFORM else np.zeros((1, 2, 2), np.float32)
         self.axes = start.axes
         self.at = [np.zeros(n, np.int64), np.zeros(m, np.int64)]
@@ -85,7 +74,6 @@ class SamplerState:
             self.at = [np.argmax(share, axis=1) for share in self.axes.shares]
         self.spared = [1.0 - EXTRA_RATES[at] for at in self.at]
         self.spared32 = [spared.astype(np.float32) for spared in self.spared]
-        self.longest_row = int(np.diff(data.sales.indptr).max())
         self.refresh()
 
     def refresh(self) -> None:
@@ -97,10 +85,14 @@ class SamplerState:
         for side in (0, 1):
             kernels.exponentials(self.logs[side], self.factors[side], self.single[side])
 
-    def refresh_theta(self) -> None:
+    def read_theta(self) -> None:
+        """theta from its coordinates; the tables that depend on it stay as they are."""
         self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
         if self.shape_free:
             self.s = kernels.shape_of(self.t)
+
+    def refresh_theta(self) -> None:
+        self.read_theta()
         kernels.tables(
             self.table.kinds,
             self.s0,
@@ -114,34 +106,6 @@ class SamplerState:
             self.slope,
             self.shape_slope,
         )
-
-    def efficiencies(self) -> list[Float]:
-        """e(theta) of each store, and of each SKU relative to one without a rate of its own."""
-        lost = 1.0 - self.alpha
-        common = 1.0 - self.rate * lost
-        if self.axes is None:
-            return [np.full(len(self.logs[0]), common), np.ones(len(self.logs[1]))]
-        stores, skus = (1.0 - (1.0 - (1.0 - self.rate) * spared) * lost for spared in self.spared)
-        return [stores, skus / common]
-
-    def efficiency_slopes(self, totals: list[Float]) -> tuple[float, float]:
-        """Derivatives in alpha and p_A through U = Utilde / e and V = Vtilde / e, given those in log U, log V
-        summed by line."""
-        lost = 1.0 - self.alpha
-        if self.axes is None:
-            total, common = float(totals[0].sum()), 1.0 - self.rate * lost
-            return -total * self.rate / common, total * lost / common
-        d_alpha = d_rate = 0.0
-        for side, (by_line, spared) in enumerate(zip(totals, self.spared, strict=True)):
-            hit = 1.0 - (1.0 - self.rate) * spared
-            e = 1.0 - hit * lost
-            in_alpha, in_rate = hit / e, spared * lost / e
-            if side == 1:
-                common = 1.0 - self.rate * lost
-                in_alpha, in_rate = in_alpha - self.rate / common, in_rate - lost / common
-            d_alpha -= float((by_line * in_alpha).sum())
-            d_rate += float((by_line * in_rate).sum())
-        return d_alpha, d_rate
 
     def move_axes(self, current: list[Float], rng: np.random.Generator) -> float:
         """Move the extra anomaly rates of stores and SKUs; ``current`` (mu, f, log density) follows.
@@ -227,34 +191,58 @@ class SamplerState:
             - a * float(self.factors[1].sum())
         )
 
-    def gradients(self) -> tuple[float, float, float, float]:
-        """Fill ``pull`` and return the derivatives of the log-likelihood in s0, alpha, p_A and s."""
-        sales = self.data.sales
-        return self.gradient(
-            sales.indptr,
-            sales.cols,
+    def leapfrog(
+        self,
+        n_steps: int,
+        step: float,
+        chol: list[Float],
+        scales: Float,
+        theta_momentum: Float,
+        momenta: list[Float],
+    ) -> bool:
+        """Move along a trajectory, momenta in place; whether theta stayed within its limits."""
+        data = self.data
+        within = leapfrog(
+            n_steps,
+            step,
+            data.sales.indptr,
+            data.sales.cols,
             self.table.kind,
-            self.data.counts32,
-            self.data.level32,
-            self.single[0],
-            self.single[1],
+            self.table.kinds,
+            data.counts32,
+            data.level32,
+            self.code,
+            self.s,
+            self.shape_free,
             self.axes is not None,
+            self.curves,
+            self.prior_shape,
+            self.prior_rate,
+            self.spared[0],
+            self.spared[1],
             self.spared32[0],
             self.spared32[1],
+            chol[0],
+            chol[1],
+            scales,
+            theta_momentum,
+            momenta[0],
+            momenta[1],
+            self.t,
+            self.logs[0],
+            self.logs[1],
+            self.factors[0],
+            self.factors[1],
+            self.single[0],
+            self.single[1],
+            self.healthy_table,
+            self.anomalous_table,
             self.log_odds,
             self.slope,
             self.shape_slope,
-            self.curves,
-            CURVE_START,
-            self.s0,
-            self.alpha,
-            self.rate,
-            self.s,
-            self.code,
-            self.longest_row,
-            self.pull[0],
-            self.pull[1],
         )
+        self.read_theta()
+        return within
 
     def resample_prior(self, rng: np.random.Generator) -> None:
         """Draw b and a given U, V."""

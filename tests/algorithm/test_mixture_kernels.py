@@ -13,12 +13,12 @@ from scipy.special import gammainc, gammaln
 from ew_pipeline.algorithm import _fast_math as fast
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _sampler_kernels as sampling
-from ew_pipeline.algorithm._gradient_kernels import GAMMA, THINNING, UNIFORM, ZERO, gradient_kernel, padded
+from ew_pipeline.algorithm._gradient_kernels import CURVE_START, GAMMA, THINNING, UNIFORM, ZERO, gradient
 from ew_pipeline.algorithm._variational_kernels import digamma
 from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, UniformOneSided, UniformOnset
 from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, UniformExposure, exposure_family
 from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler_state import CURVE_START, uniform_table
+from ew_pipeline.algorithm.sampler_state import uniform_table
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
 COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])
@@ -334,26 +334,21 @@ class SmallPosterior:
 
     def gradient(self):
         _, tables = self.tables(self.theta)
-        rank = self.left.shape[1]
-        width = padded(rank)
-        wide = [np.zeros((len(side), width), np.float32) for side in (self.left, self.right)]
-        wide[0][:, :rank], wide[1][:, :rank] = self.left, self.right
-        pulls = [np.full_like(side, np.nan) for side in wide]
-        slopes = gradient_kernel(width)(
+        by_factor = [np.ascontiguousarray(side.T, np.float32) for side in (self.left, self.right)]
+        pulls = [np.full_like(side, np.nan) for side in by_factor]
+        slopes = gradient(
             self.sales.indptr,
             self.sales.cols,
             self.kind,
             self.sales.counts.astype(np.float32),
             self.level.astype(np.float32),
-            *wide,
+            *by_factor,
             self.axes,
             *(spared.astype(np.float32) for spared in self.spared),
             *tables,
             uniform_table(self.kinds),
-            CURVE_START,
             *self.theta,
             self.code,
-            int(np.diff(self.sales.indptr).max()),
             *pulls,
         )
         return pulls, np.array(slopes)
@@ -381,21 +376,11 @@ def test_gradient_kernel_matches_differences_of_the_exact_density(family, rank, 
     case = SmallPosterior(family, rank, axes)
     pulls, slopes = case.gradient()
     in_left, in_right, in_theta = case.differences()
-    np.testing.assert_allclose(pulls[0][:, :rank], in_left, rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(pulls[1][:, :rank], in_right, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(pulls[0].T, in_left, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(pulls[1].T, in_right, rtol=2e-4, atol=2e-4)
     # alpha is not a parameter of "zero", nor s of any but the Gamma exposure
     free = {ZERO: [0, 2], GAMMA: [0, 1, 2, 3]}.get(case.code, [0, 1, 2])
     np.testing.assert_allclose(slopes[free], in_theta[free], rtol=2e-4, atol=2e-3)
-
-
-def test_gradient_kernel_leaves_padding_at_zero():
-    case = SmallPosterior("exponential", 6)
-    pulls, _ = case.gradient()
-    assert padded(6) == 8
-    assert padded(4) == 4
-    assert padded(1) == 4
-    for pull in pulls:
-        assert (pull[:, 6:] == 0.0).all()
 
 
 @pytest.mark.parametrize("axes", [False, True])
