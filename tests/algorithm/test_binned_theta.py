@@ -93,6 +93,20 @@ def test_a_wrong_scale_of_the_predictions_does_not_move_theta(size):
         assert found[0].inverse_size == pytest.approx(0.1, rel=0.1)
 
 
+def test_errors_of_the_predictions_are_not_taken_for_noise_or_anomalies():
+    """Known answer: predictions a sixth off, as a national fit makes them, noise with s0 = 5."""
+    rng = np.random.default_rng(12)
+    predicted = rng.gamma(1.5, 4.0, 2_000_000) + 0.2
+    cv2 = np.full(predicted.size, 0.03)
+    means = predicted * np.maximum(rng.normal(1.0, np.sqrt(cv2)), 0.05)
+    bins = binned(counts_at(means, rng, rate=0.04, size=5.0), predicted, cv2)
+    terms = censored_terms(bins, calibration(bins), 1.0)
+    p = fit_binned(terms, EXPONENTIAL, negative_binomial=True).parameters
+    assert p.anomaly_rate == pytest.approx(0.04, rel=0.1)
+    assert p.alpha == pytest.approx(0.25, abs=0.04)
+    assert p.inverse_size == pytest.approx(0.2, rel=0.03)
+
+
 def test_counts_far_above_their_mean_do_not_move_the_censored_theta():
     """A heavy upper tail: one count in two hundred is tripled. It moves theta less where it is censored."""
     rng = np.random.default_rng(9)
