@@ -183,7 +183,7 @@ def print_measures(title: str, policies: Mapping[str, Measures], marked: str, in
 def print_parts(name: str, measures: Measures) -> None:
     """One policy by what the pair used to sell, and by segment."""
     head = ("pairs", "anomalies", "cost", "AUC")
-    bands = [(f"{b.low:g} to {b.high:g}", b) for b in measures.bands]
+    bands = [(band.words, band) for band in measures.bands]
     segments = [(s.name, s) for s in measures.segments]
     for what, column, parts in (
         ("what the pair used to sell", "units a week", bands),

@@ -56,6 +56,10 @@ class Band(Part):
     low: float
     high: float
 
+    @property
+    def words(self) -> str:
+        return f"{self.low:g} to {self.high:g}" if self.high < float("inf") else f"{self.low:g} or more"
+
 
 @dataclass(frozen=True)
 class Segment(Part):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from ew_pipeline.evaluate.experiments.display import number
 from ew_pipeline.evaluate.measures import measure
-from ew_pipeline.evaluate.parts import Outcomes, lift_in_top
+from ew_pipeline.evaluate.parts import Band, Outcomes, lift_in_top
 from ew_pipeline.evaluate.priced import COSTS
 
 Y = np.array([True, False, False, False] * 6)
@@ -132,3 +134,10 @@ def test_calibration_points_say_how_many_pairs_they_stand_for():
         (pytest.approx(0.3), 0.0, 18),
         (pytest.approx(0.9), 1.0, 6),
     ]
+
+
+def test_a_band_without_an_end_and_a_figure_without_a_value_are_said_in_words():
+    band = Band(pairs=4, anomaly_rate=0.0, cost_ratio=math.inf, auc=math.nan, low=20.0, high=math.inf)
+    assert band.words == "20 or more"
+    assert replace(band, high=50.0).words == "20 to 50"
+    assert [number(value) for value in (band.cost_ratio, band.auc, None, 0.25)] == ["–", "–", "–", "0.250"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -18,7 +19,8 @@ VERDICT_HEAD = ("figure", "measured", "required", "aim", "")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    """A figure for people; a dash where there is none (a cost ratio without anomalies, for instance)."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def tally(counts: Mapping[str, int]) -> str:

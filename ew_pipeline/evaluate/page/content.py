@@ -74,10 +74,7 @@ def series_of(
 def parts_of(measures: Measures, kind: str) -> list[tuple[str, Part]]:
     """Bands or segments with a name to show."""
     if kind == "band":
-        return [
-            (f"{band.low:g}+" if band.high == float("inf") else f"{band.low:g} to {band.high:g}", band)
-            for band in measures.bands
-        ]
+        return [(band.words, band) for band in measures.bands]
     return [(segment.name, segment) for segment in measures.segments]
 
 
