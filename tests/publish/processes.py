@@ -1,13 +1,13 @@
-"""Other processes for tests: forked, so that they start at once and can be killed for real."""
+"""Other processes for tests, which can be killed for real."""
 
 from __future__ import annotations
 
-import multiprocessing
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-_fork = multiprocessing.get_context("fork")
+from clean_processes import clean
+
 TIMEOUT = 120
 
 
@@ -15,8 +15,8 @@ class Forked:
     """A function running in a process of its own; what it returns, or the exception it raised, comes back."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._here, there = _fork.Pipe(duplex=False)
-        self.process = _fork.Process(target=_run, args=(there, function, arguments), daemon=True)
+        self._here, there = clean.Pipe(duplex=False)
+        self.process = clean.Process(target=_run, args=(there, function, arguments), daemon=True)
         self.process.start()
         there.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sqlite3
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
+from clean_processes import clean
 from mlflow import MlflowClient
 from mlflow.store.db.utils import _get_alembic_config
 from mlflow.store.tracking.dbmodels import initial_models
@@ -46,8 +46,6 @@ def test_four_processes_may_touch_a_fresh_home_at_once(tmp_path, monkeypatch):
     home, here = tmp_path / "home", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    clean = multiprocessing.get_context("forkserver")
-    clean.set_forkserver_preload(["mlflow.store.db.utils", "mlflow.tracking"])
     four = [clean.Process(target=prepare_into, args=(home, tmp_path / f"noise{k}")) for k in range(4)]
     for process in four:
         process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clean_processes import clean
 from weekly.chain import LAST_WEEK, QUICK, sources
 
 from ew_pipeline.errors import EwError
@@ -20,11 +20,6 @@ from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
 Result = TypeVar("Result")
-# One server process imports everything once; each week is a fork of it.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    ["weekly.processes", "great_expectations", "ew_pipeline.publish.report.html"]
-)
 PATIENCE = 240.0
 
 
@@ -56,8 +51,8 @@ class Dying(Steps):
 
 def start(home: Path, tables: dict[str, str], **options: Any) -> Any:
     """Start a week; ``finish`` waits for it. ``at`` and ``when``: the step to die at."""
-    queue = processes.SimpleQueue()
-    process = processes.Process(target=_week, args=(str(home), tables, queue, options))
+    queue = clean.SimpleQueue()
+    process = clean.Process(target=_week, args=(str(home), tables, queue, options))
     process.start()
     return process, queue
 
