@@ -11,8 +11,10 @@ import typer
 from rich.table import Table
 
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
+from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, grow, lines
 from ew_pipeline.bench.measure import measure
-from ew_pipeline.bench.requirements import Requirement, of_fits
+from ew_pipeline.bench.reading import compare_readers
+from ew_pipeline.bench.requirements import Requirement, of_fits, of_growth, of_reading
 from ew_pipeline.bench.stored import Size, store
 from ew_pipeline.console import emit_json, results, step
 from ew_pipeline.errors import FitError, UsageError
@@ -28,6 +30,10 @@ def bench(
     rank: Annotated[int, typer.Option(help="Rank of the simulated demand.")] = 5,
     peers: Annotated[bool, typer.Option(help="Also run other libraries.")] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds over all contenders; medians are shown.")] = 1,
+    growth: Annotated[
+        str, typer.Option(help="Sizes at which every step is timed; rows and columns shrink or grow along.")
+    ] = "1e5,1e6,1e7",
+    picture: Annotated[Path | None, typer.Option(help="Draw the growth here (.svg, .png).")] = None,
     seed: Annotated[int, typer.Option(help="Of the simulated data.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -44,15 +50,38 @@ def bench(
         with step(f"draw {size.observed:,} pairs"):
             store(size, Path(folder))
         found, failed = compare([c for c in chosen if c.name not in skipped], Path(folder), rank, repeats)
+        with step("read a long parquet file"):
+            read = compare_readers(Path(folder))
+    steps = grow(size, [float(text) for text in growth.split(",") if text.strip()])
+    table = [*of_fits(found), *of_reading(read), *_of_steps(steps)]
+    if picture is not None and steps:
+        draw_growth(lines(steps), picture)
     skipped |= failed
-    table = of_fits(found)
     if json:
-        emit_json({"size": size, "contenders": found, "skipped": skipped, "requirements": table})
+        emit_json(
+            {
+                "size": size,
+                "requirements": table,
+                "contenders": found,
+                "skipped": skipped,
+                "reading": read,
+                "steps": steps,
+                "bandwidth": bandwidth(steps[-1]) if steps else {},
+            }
+        )
         return
     results().print(as_table(found))
     for name, why in skipped.items():
         results().print(f"{name}: not run, {why}")
+    if steps:
+        results().print(steps_table(steps))
     results().print(required_table(table))
+
+
+def _of_steps(steps: list[dict[str, Any]]) -> list[Requirement]:
+    if len(steps) < 2:
+        return []
+    return of_growth({name: exponent(points) for name, points in lines(steps).items()}, steps[-1])
 
 
 def compare(
@@ -102,6 +131,20 @@ def as_table(found: dict[str, dict[str, Any]]) -> Table:
                 for key in ("observed_error", "unobserved_error")
             ),
             "" if rate is None else f"{100.0 * float(rate):.2f}%",
+        )
+    return table
+
+
+def steps_table(steps: list[dict[str, Any]]) -> Table:
+    """CPU seconds of each step by size, its growth, and the share of the memory bandwidth it reaches."""
+    reached = bandwidth(steps[-1])
+    table = Table("step, CPU s", *(f"{one['observed']:g} pairs" for one in steps), "exponent", "bandwidth")
+    for name, points in lines(steps).items():
+        table.add_row(
+            name,
+            *(f"{seconds:.3g}" for _, seconds in points),
+            f"{exponent(points):.2f}" if len(points) > 1 else "",
+            f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
         )
     return table
 

@@ -78,9 +78,26 @@ def of_fits(found: Figures) -> list[Requirement]:
     ]
 
 
-def of_growth(grown: Mapping[str, float]) -> list[Requirement]:
-    """Exponents of the steps' CPU time in the number of observed pairs."""
-    return [at_most(f"growth of: {step}", exponent, 1.05, "") for step, exponent in grown.items()]
+def of_growth(grown: Mapping[str, float], largest: Mapping[str, Any]) -> list[Requirement]:
+    """Exponents of CPU time in the number of observed pairs, and the memory of the largest size."""
+    memory = at_most(f"memory of all at {largest['observed']:g} pairs", largest["peak_gb"], 16.0, " GB")
+    return [
+        *(at_most(f"growth of: {step}", exponent, 1.05, "") for step, exponent in grown.items()),
+        memory,
+    ]
+
+
+def of_reading(read: Figures) -> list[Requirement]:
+    """A long parquet file to the matrix."""
+    return [
+        at_least(
+            "long parquet to SalesMatrix, beside pandas",
+            float(read["pandas"]["cpu_s"]) / float(read["ours"]["cpu_s"]),
+            2.0,
+            "x",
+        ),
+        at_most("long parquet to SalesMatrix, memory", read["ours"]["peak_gb"], 0.5, " GB"),
+    ]
 
 
 def _error_over_best(found: Figures, key: str) -> float | None:

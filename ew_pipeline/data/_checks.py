@@ -75,8 +75,8 @@ def _wrong_counts(raw: NDArray[Any]) -> list[tuple[str, NDArray[np.bool_]]]:
     return [(kind, mask) for kind, mask in kinds if mask.any()]
 
 
-def positions(values: ArrayLike, size: int, axis: str) -> NDArray[np.int64]:
-    """``values`` as int64 positions below ``size``, or a DataError."""
+def positions(values: ArrayLike, size: int, axis: str) -> NDArray[np.integer[Any]]:
+    """``values`` as whole positions below ``size``, in their own type, or a DataError."""
     raw = np.asarray(values)
     if raw.ndim != 1:
         raise DataError(f"{axis} positions have {raw.ndim} dimensions; they must have 1.")
@@ -89,7 +89,7 @@ def positions(values: ArrayLike, size: int, axis: str) -> NDArray[np.int64]:
             f"{wrong.size} {axis} positions lie outside 0..{size - 1}: {name_some(first, wrong.size)}.",
             "pass the shape that covers every entry.",
         )
-    return raw.astype(np.int64, copy=False)
+    return raw if raw.size > 0 else raw.astype(np.int64)
 
 
 def matrix_shape(shape: tuple[int, int]) -> tuple[int, int]:

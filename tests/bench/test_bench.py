@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 from ew_pipeline.bench import command
 from ew_pipeline.bench.command import compare
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
+from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, grow, lines
 from ew_pipeline.bench.measure import measure
+from ew_pipeline.bench.reading import compare_readers
 from ew_pipeline.bench.requirements import of_fits
 from ew_pipeline.bench.stored import Size, load, store
 from ew_pipeline.cli import app
@@ -79,6 +81,30 @@ def test_requirements_are_judged_by_ratios_of_one_run():
     assert (missing.passed, missing.words) == (None, "not run")
 
 
+def test_the_exponent_is_the_slope_of_the_logarithms():
+    assert exponent([(1e5, 0.1), (1e6, 1.0), (1e7, 10.0)]) == pytest.approx(1.0)
+    assert exponent([(10.0, 3.0), (1000.0, 30.0)]) == pytest.approx(0.5)
+
+
+def test_every_step_is_timed_and_the_growth_drawn(tmp_path):
+    steps = grow(Size(600, 400, 40_000, 3, 1), [5e3, 2e4])
+    assert [one["observed"] for one in steps] == [5000, 20_000]
+    found = lines(steps)
+    assert {"posterior", "bins", "least-squares sweep", "whole fit, default"} <= set(found)
+    assert all(seconds > 0.0 for points in found.values() for _, seconds in points)
+    shares = bandwidth(steps[-1])
+    assert "theta and noise" not in shares  # bound by arithmetic
+    assert all(one["share"] > 0.0 for one in shares.values())
+    draw_growth(found, tmp_path / "growth.svg")
+    assert (tmp_path / "growth.svg").read_text().count("<path") > len(found)
+
+
+def test_both_readers_see_the_same_units(small):
+    read = compare_readers(small)
+    assert read["ours"]["units"] == read["pandas"]["units"] == load(small).sales.counts.sum()
+    assert not (small / "long.parquet").exists()
+
+
 def test_too_few_pairs_are_refused():
     answer = CliRunner().invoke(app, ["bench", "--observed", "10"], standalone_mode=False)
     assert isinstance(answer.exception, UsageError)
@@ -109,7 +135,20 @@ def test_more_than_half_of_all_pairs_is_refused():
 def test_the_command_prints_one_json_document(monkeypatch):
     one = tuple(c for c in CONTENDERS if c.name == "ours: default, fixed rank")
     monkeypatch.setattr(command, "CONTENDERS", one)
-    asked = ["bench", "--observed", "3e4", "--rows", "500", "--cols", "300", "--rank", "2", "--json"]
+    asked = [
+        "bench",
+        "--observed",
+        "3e4",
+        "--rows",
+        "500",
+        "--cols",
+        "300",
+        "--rank",
+        "2",
+        "--growth",
+        "",
+        "--json",
+    ]
     document = json.loads(CliRunner().invoke(app, asked).stdout)
     figures = document["contenders"]["ours: default, fixed rank"]
     assert figures["facts"]["rank"] == 2

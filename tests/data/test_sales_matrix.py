@@ -79,7 +79,7 @@ def test_from_coo_sorts_rows_then_columns():
 def test_from_coo_sorts_counts_too_large_to_be_packed_beside_their_key():
     # 31 bits of row, 31 of column and 31 of count do not fit in 64: the other branch of the sort.
     big = 2**31 - 1
-    order = module._row_major(np.array([2**40, 3, 2**39]), np.array([1, big, 2], dtype=np.int32), naming=str)
+    order = module._row_major(np.array([2**40, 3, 2**39]), np.array([1, big, 2], dtype=np.int32))
     assert_array_equal(order[0], [3, 2**39, 2**40])
     assert_array_equal(order[1], [big, 2, 1])
 
