@@ -35,7 +35,7 @@ from ew_pipeline.weekly.options import (
     Stores,
 )
 from ew_pipeline.weekly.outcome import WeekDone
-from ew_pipeline.weekly.request import make_request, read_config
+from ew_pipeline.weekly.request import asked_changes, make_request
 
 OnDone = Callable[[WeekDone], None]
 
@@ -68,11 +68,7 @@ def backfill(
     rejected; 4 one was held back.
     """
     settings = Settings()
-    changes = read_config(config) if config is not None else {}
-    if segment_by is not None:
-        changes["segment_by"] = segment_by
-    if mode is not None:
-        changes["detector"] = {**changes.get("detector", {}), "mode": mode}
+    changes = asked_changes(config, segment_by=segment_by, detector_mode=mode)
     asked = {"sales": sales, "listing": listing, "costs": costs, "stores": stores, "skus": skus}
     found = run_backfill(
         settings.on_cluster(dask),

@@ -24,7 +24,7 @@ from ew_pipeline.weekly.options import (
     Skus,
     Stores,
 )
-from ew_pipeline.weekly.request import make_request, read_config
+from ew_pipeline.weekly.request import asked_changes, make_request
 from ew_pipeline.weekly.run import Outcome, run_week
 
 
@@ -75,14 +75,17 @@ def run(
     Exit codes: 0 published, or nothing new; 1 data rejected; 2 wrong call; 3 failed; 4 held back.
     """
     settings = Settings()
-    changes = read_config(config) if config is not None else {}
-    _set(changes, "segment_by", segment_by)
-    _set(changes, "max_checks_per_store", max_checks_per_store)
-    _set(changes, "zero_rule", zero_rule)
-    _set(changes, "history", history)
-    _set(changes, "probability", probability)
-    _set(changes, "random_check_share", random_check_share)
-    _set(changes, "detector", {k: v for k, v in (("mode", mode), ("random_state", seed)) if v is not None})
+    changes = asked_changes(
+        config,
+        segment_by=segment_by,
+        max_checks_per_store=max_checks_per_store,
+        zero_rule=zero_rule,
+        history=history,
+        probability=probability,
+        random_check_share=random_check_share,
+        detector_mode=mode,
+        detector_random_state=seed,
+    )
     settings = settings.on_cluster(dask)
     asked: dict[str, Any] = {
         "week": week,
@@ -176,11 +179,3 @@ def describe(outcome: Outcome) -> dict[str, Any]:
     elif publication is not None:
         described["week"] = publication.week
     return described
-
-
-def _set(changes: dict[str, Any], name: str, value: object) -> None:
-    if isinstance(value, dict):
-        if value:
-            changes[name] = {**changes.get(name, {}), **value}
-    elif value is not None:
-        changes[name] = value

@@ -17,6 +17,8 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import Override, WeekRequest
 
+DETECTOR = "detector_"
+
 
 def make_request(
     settings: Settings,
@@ -80,6 +82,22 @@ def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
         raise UsageError(
             f"the configuration is wrong: {faults}.", "ew run --help lists the settings."
         ) from None
+
+
+def asked_changes(file: Path | None, **options: Any) -> dict[str, Any]:
+    """Settings of a configuration file and of a command's options, which win; None is an option not given.
+
+    An option of the detector is named ``detector_<field>``.
+    """
+    changes = read_config(file) if file is not None else {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name.startswith(DETECTOR):
+            changes["detector"] = {**changes.get("detector", {}), name.removeprefix(DETECTOR): value}
+        else:
+            changes[name] = value
+    return changes
 
 
 def read_config(path: Path) -> dict[str, Any]:
