@@ -13,6 +13,8 @@ from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.weekly.records import Coverage, GateCheck, Pricing, SegmentResult
 
+CARRIES = 0.1  # of the weight: a rank that the fit is partly an average over
+
 
 def gate(
     segments: Sequence[SegmentResult],
@@ -34,7 +36,8 @@ def gate(
     moved = {
         s.name: (last_ranks[s.name], s.rank)
         for s in segments
-        if s.name in last_ranks and abs(s.rank - last_ranks[s.name]) > limits.max_rank_change
+        if s.name in last_ranks
+        and min(abs(rank - last_ranks[s.name]) for rank in _ranks_in_use(s)) > limits.max_rank_change
     }
     return (
         _of_segments("converged", segments, lambda s: s.converged, "the fit converged", "did not converge"),
@@ -93,6 +96,12 @@ def gate(
             + ", ".join(f"{name} {old} -> {new}" for name, (old, new) in moved.items()),
         ),
     )
+
+
+def _ranks_in_use(segment: SegmentResult) -> set[int]:
+    """The chosen rank, and the others that carry weight in the average: where several predict about as well,
+    which of them is named may change from week to week and the expected sales do not."""
+    return {segment.rank} | {rank for rank, weight in segment.rank_weights.items() if weight >= CARRIES}
 
 
 def _worth_it(pricing: Pricing) -> tuple[GateCheck, bool]:

@@ -143,10 +143,18 @@ def test_too_few_stores_hold_the_week_back_and_the_missing_are_named():
 
 def test_a_jump_of_the_rank_holds_the_week_back_and_a_step_does_not():
     rank = make_result().segments[0].rank
-    assert failed(checks(last_ranks={"all": rank + 3})) == []
-    found = checks(last_ranks={"all": rank + 4})
+    alone = {rank: 1.0}
+    assert failed(checks(last_ranks={"all": rank + 3}, rank_weights=alone)) == []
+    found = checks(last_ranks={"all": rank + 4}, rank_weights=alone)
     assert failed(found) == ["rank steady"]
     assert f"all {rank + 4} -> {rank}" in found["rank steady"].words
+
+
+def test_a_rank_that_still_carries_weight_has_not_been_left():
+    rank = make_result().segments[0].rank
+    last = {"all": rank + 4}
+    assert failed(checks(last_ranks=last, rank_weights={rank: 0.85, rank + 4: 0.15})) == []
+    assert failed(checks(last_ranks=last, rank_weights={rank: 0.95, rank + 4: 0.05})) == ["rank steady"]
 
 
 def test_the_segment_at_fault_is_named():
