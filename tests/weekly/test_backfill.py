@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from clean_processes import clean
 from weekly.chain import QUICK, _tracking, sources, write_chain
-from weekly.processes import Dying, finish, processes
+from weekly.processes import Dying, finish
 
 from ew_pipeline.console import ExitCode
 from ew_pipeline.errors import UsageError
@@ -152,9 +153,9 @@ def _killed(home, tables, week):
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(tables, tmp_path):
     home = tmp_path / "home"
-    process = processes.Process(target=_killed, args=(str(home), tables, "2026-W07"))
+    process = clean.Process(target=_killed, args=(str(home), tables, "2026-W07"))
     process.start()
-    assert finish((process, processes.SimpleQueue())).code == -signal.SIGKILL
+    assert finish((process, clean.SimpleQueue())).code == -signal.SIGKILL
     with ledger_of(home) as ledger:
         assert [str(one.week) for one in ledger.live()] == ["2026-W06"]
     found = run(home, tables)
