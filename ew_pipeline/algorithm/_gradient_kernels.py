@@ -101,18 +101,21 @@ def gradient(
         while end < n and indptr[end + 1] - indptr[begin] <= room:
             end += 1
         first = indptr[begin]
+        start = np.uint64(first)
         w = indptr[end] - first
         for i in range(begin, end):
             at = indptr[i]
             width = indptr[i + 1] - at
             rates_of_line(i, at, width, cols, left, right, TINY, spread, mu[at - first :])
         for t in range(w):  # apart from the arithmetic: a loop that looks up is not vectorised
-            q = kind[first + t]
+            p = start + np.uint64(t)
+            q = np.uint64(kind[p])
             odds[t] = log_odds[q]
             slope0[t] = slope[q]
             slope1[t] = shape_slope[q]
         for t in range(w):
-            mu[t] *= level[first + t]
+            p = start + np.uint64(t)
+            mu[t] *= level[p]
             y0[t] = ONE + mu[t] * per_s0
         log_into(y0_bits, scratch, scratch_f, log0, w)
         if family == GAMMA:
@@ -120,19 +123,22 @@ def gradient(
                 y1[t] = ONE + mu[t] * ratio1
             log_into(y1_bits, scratch, scratch_f, log1, w)
             for t in range(w):
-                x = counts[first + t]
+                p = start + np.uint64(t)
+                x = counts[p]
                 odds[t] += (x + size0) * log0[t] - (x + size1) * log1[t]
             for t in range(w):
-                y1[t] = (counts[first + t] + size1) * per_size1 / y1[t]
+                p = start + np.uint64(t)
+                y1[t] = (counts[p] + size1) * per_size1 / y1[t]
         elif family == UNIFORM:
             for t in range(w):
                 y1[t] = mu[t]
             log_into(y1_bits, scratch, scratch_f, log1, w)
             for t in range(w):
+                p = start + np.uint64(t)
                 place = max((log1[t] + shift) * PER_STEP, ZERO32)
                 node = min(numba.int32(place), last_node)
                 u = place - np.float32(node)
-                q = kind[first + t]
+                q = kind[p]
                 v0 = curves[q, node, 0]
                 d0 = curves[q, node, 1]
                 if u > ONE:  # beyond the table the curve is straight
@@ -144,32 +150,34 @@ def gradient(
                     twist = d0 + curves[q, node + 1, 1] - TWO * gap
                     value = v0 + u * (d0 + u * (bend + u * twist))
                     rise = d0 + u * (TWO * bend + THREE * u * twist)
-                x = counts[first + t]
+                x = counts[p]
                 odds[t] += (x + size0) * log0[t] + value
                 y1[t] = -rise * PER_STEP * per_a / mu[t]
         else:
             for t in range(w):
-                x = counts[first + t]
+                p = start + np.uint64(t)
+                x = counts[p]
                 odds[t] += (x + size0) * log0[t] - a * mu[t]
         exp_inplace(odds, scratch, scratch_f, w)
         if axes:
             for i in range(begin, end):
-                for p in range(indptr[i], indptr[i + 1]):
+                for e in range(indptr[i], indptr[i + 1]):
                     # the share of the pair's rate 1 - (1 - p_A) spare that moves with p_A
-                    spare = spared_left[i] * spared_right[cols[p]]
-                    tilt[p - first] = spare * common / (ONE - (ONE - common) * spare)
-                    odds[p - first] /= tilt[p - first]
+                    spare = spared_left[i] * spared_right[cols[e]]
+                    tilt[e - first] = spare * common / (ONE - (ONE - common) * spare)
+                    odds[e - first] /= tilt[e - first]
         sum_size = ZERO32
         sum_alpha = ZERO32
         sum_shape = ZERO32
         sum_anomalous = ZERO32
         sum_common = ZERO32
         for t in range(w):  # y1: what an anomalous count pulls alpha mu by
-            x = counts[first + t]
+            p = start + np.uint64(t)
+            x = counts[p]
             healthy = ONE / (ONE + odds[t])
             anomalous = odds[t] * healthy
             pull0 = (x * per_s0 + ONE) / y0[t]
-            pull[t] = (x / mu[t] - healthy * pull0 - anomalous * a * y1[t]) * level[first + t]
+            pull[t] = (x / mu[t] - healthy * pull0 - anomalous * a * y1[t]) * level[p]
             sum_size += healthy * (slope0[t] - log0[t] - pull0)
             sum_alpha += anomalous * (x * per_a - y1[t] * mu[t])
             sum_shape += anomalous * (slope1[t] - log1[t] - y1[t])

@@ -2,7 +2,8 @@
 
 Where enough of a line's pairs are observed, what is known of them is spread out over all lines of the other
 side, so that inner loops run over adjacent numbers; of a sparse line the other side's factors are gathered.
-Both ways add up the same terms. Factors are stored factor by factor: ``left[k, i]``.
+Both ways add up the same terms. Factors are stored factor by factor: ``left[k, i]``. Indices that are looked
+up are made unsigned: of a signed one compiled code asks each time whether it counts from the end.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def rates_of_line(
             for j in range(m):
                 spread[j] += factor * right[k, j]
         for t in range(width):
-            out[t] = spread[cols[first + t]]
+            out[t] = spread[np.uint64(cols[np.uint64(first + t)])]
     else:
         for t in range(width):
+            at = np.uint64(cols[np.uint64(first + t)])
             total = floor
             for k in range(rank):
-                total += left[k, i] * right[k, cols[first + t]]
+                total += left[k, i] * right[k, at]
             out[t] = total
 
 
@@ -64,7 +66,7 @@ def pull_of_line(
     if SPREAD_FROM * width >= m:
         spread[:] = ZERO
         for t in range(width):
-            spread[cols[first + t]] = pull[t]
+            spread[np.uint64(cols[np.uint64(first + t)])] = pull[t]
         for k in range(rank):
             factor = left[k, i]
             total = ZERO
@@ -78,6 +80,7 @@ def pull_of_line(
             factor = left[k, i]
             total = ZERO
             for t in range(width):
-                total += pull[t] * right[k, cols[first + t]]
-                out_right[k, cols[first + t]] += factor * pull[t]
+                at = np.uint64(cols[np.uint64(first + t)])
+                total += pull[t] * right[k, at]
+                out_right[k, at] += factor * pull[t]
             out_left[k, i] = total

@@ -55,27 +55,31 @@ def healthy_log_pmf(
     scratch = np.empty(CHUNK, np.int64)
     for first in range(0, counts.size, CHUNK):
         n = min(CHUNK, counts.size - first)
+        start = np.uint64(first)
         for t in range(n):
-            spread = cv2[first + t] + inverse_size
-            y[0, t] = _rising(counts[first + t], spread)
-            y[1, t] = means[first + t]
-            y[2, t] = 1.0 + means[first + t] * spread
+            p = start + np.uint64(t)
+            spread = cv2[p] + inverse_size
+            y[0, t] = _rising(counts[p], spread)
+            y[1, t] = means[p]
+            y[2, t] = 1.0 + means[p] * spread
         for k in range(3):
             log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
         for t in range(n):
-            x = counts[first + t]
-            mu = means[first + t]
-            spread = max(cv2[first + t] + inverse_size, 1e-300)
+            p = start + np.uint64(t)
+            x = counts[p]
+            mu = means[p]
+            spread = max(cv2[p] + inverse_size, 1e-300)
             z = mu * spread
             series = (x * z + mu) * (
                 1.0 - z * (0.5 - z * (1 / 3 - z * 0.25))
             )  # where log(1 + z) loses digits
             grown = series if z < 1e-3 else (x + 1.0 / spread) * logs[2, t]
-            value = logs[0, t] + x * logs[1, t] - grown - log_factorial[first + t]
-            out[first + t] = value
+            value = logs[0, t] + x * logs[1, t] - grown - log_factorial[p]
+            out[p] = value
         for t in range(n):
-            if counts[first + t] > MOST_FACTORS:
-                out[first + t] += _log_rising_scaled(counts[first + t], cv2[first + t] + inverse_size)
+            p = start + np.uint64(t)
+            if counts[p] > MOST_FACTORS:
+                out[p] += _log_rising_scaled(counts[p], cv2[p] + inverse_size)
 
 
 @njit
@@ -110,25 +114,30 @@ def gamma_exposure_terms(
     poisson = s > LARGE_SIZE
     for first in range(0, counts.size, CHUNK):
         n = min(CHUNK, counts.size - first)
+        start = np.uint64(first)
         for t in range(n):
-            y[0, t] = alpha * means[first + t]
+            p = start + np.uint64(t)
+            y[0, t] = alpha * means[p]
             y[1, t] = 1.0 if poisson else y[0, t] + s
         for k in range(1 if poisson else 2):
             log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
         if poisson:
             for t in range(n):
-                x = counts[first + t]
-                log_pmf[first + t] = x * logs[0, t] - y[0, t] - log_factorial[first + t]
-                slope[first + t] = (x - y[0, t]) / alpha
+                p = start + np.uint64(t)
+                x = counts[p]
+                log_pmf[p] = x * logs[0, t] - y[0, t] - log_factorial[p]
+                slope[p] = (x - y[0, t]) / alpha
             continue
         for t in range(n):
-            x = counts[first + t]
-            log_pmf[first + t] = x * logs[0, t] - (x + s) * logs[1, t]
-            slope[first + t] = (x - (x + s) * y[0, t] / y[1, t]) / alpha
+            p = start + np.uint64(t)
+            x = counts[p]
+            log_pmf[p] = x * logs[0, t] - (x + s) * logs[1, t]
+            slope[p] = (x - (x + s) * y[0, t] / y[1, t]) / alpha
         if s != 1.0:
             for t in range(n):
-                constant = log_rising(counts[first + t], s) - log_factorial[first + t] + s * math.log(s)
-                log_pmf[first + t] += constant
+                p = start + np.uint64(t)
+                constant = log_rising(counts[p], s) - log_factorial[p] + s * math.log(s)
+                log_pmf[p] += constant
 
 
 @njit
@@ -196,9 +205,10 @@ def mixture_scores(
     total = g0 = g1 = g2 = h00 = h10 = h11 = h20 = h21 = h22 = 0.0
     for first in range(0, log_healthy.size, CHUNK):
         n = min(CHUNK, log_healthy.size - first)
+        start = np.uint64(first)
         _mix(first, n, log_healthy, log_anomalous, clear, rate, ratio, mix, log_mix, scratch)
         for t in range(n):
-            e = first + t
+            e = start + np.uint64(t)
             w = weight[e]
             healthy = (1.0 - rate) * clear[e]
             anomalous = (1.0 - healthy) * ratio[t] / mix[t]
@@ -233,11 +243,14 @@ def _mix(
     scratch: Int64,
 ) -> None:
     """Likelihood ratios, and the mixture's likelihood over the healthy one's with its logarithm."""
+    start = np.uint64(first)
     for t in range(n):
-        ratio[t] = min(log_anomalous[first + t] - log_healthy[first + t], 600.0)
+        p = start + np.uint64(t)
+        ratio[t] = min(log_anomalous[p] - log_healthy[p], 600.0)
     exp_double(ratio, scratch, scratch.view(np.float64), n)
     for t in range(n):
-        healthy = (1.0 - rate) * clear[first + t]
+        p = start + np.uint64(t)
+        healthy = (1.0 - rate) * clear[p]
         mix[t] = healthy + (1.0 - healthy) * ratio[t]
     log_double(mix.view(np.int64), scratch, scratch.view(np.float64), log_mix, n)
 
@@ -251,10 +264,12 @@ def healthy_share(
     scratch = np.empty(CHUNK, np.int64)
     for first in range(0, log_healthy.size, CHUNK):
         n = min(CHUNK, log_healthy.size - first)
+        start = np.uint64(first)
         _mix(first, n, log_healthy, log_anomalous, clear, rate, ratio, mix, log_mix, scratch)
         for t in range(n):
-            out[first + t] = (1.0 - rate) * clear[first + t] / mix[t]
-            scores[first + t] = log_healthy[first + t] + log_mix[t]
+            p = start + np.uint64(t)
+            out[p] = (1.0 - rate) * clear[p] / mix[t]
+            scores[p] = log_healthy[p] + log_mix[t]
 
 
 @njit

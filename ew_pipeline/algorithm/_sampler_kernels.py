@@ -191,46 +191,55 @@ def densities(
     i = 0
     for first in range(0, kind.size, CHUNK):
         n = min(CHUNK, kind.size - first)
+        start = np.uint64(first)
         for t in range(n):
-            p = first + t
-            while p >= indptr[i + 1]:
+            while first + t >= indptr[i + 1]:
                 i += 1
+            p = start + np.uint64(t)
+            j = np.uint64(cols[p])
             mu = 0.0
             for k in range(rank):
-                mu += left[i, k] * right[cols[p], k]
-            q = kind[p]
+                mu += left[i, k] * right[j, k]
+            q = np.uint64(kind[p])
             x[t] = kinds[q]
-            normal[t] = (1.0 - rate) * spared_left[i] * spared_right[cols[p]]
+            normal[t] = (1.0 - rate) * spared_left[i] * spared_right[j]
             out_means[p] = mu * level[p] + 1e-300
             out_density[p] = healthy[q]
             out_healthy[p] = anomalous[q]
         for t in range(n):
-            y[0, t] = out_means[first + t]
-            y[1, t] = 1.0 + out_means[first + t] / s0
-            y[2, t] = 1.0 + out_means[first + t] * (alpha / s)
+            p = start + np.uint64(t)
+            y[0, t] = out_means[p]
+            y[1, t] = 1.0 + out_means[p] / s0
+            y[2, t] = 1.0 + out_means[p] * (alpha / s)
         for k in range(3 if family == GAMMA else 2):
             log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
         for t in range(n):
-            out_density[first + t] -= (x[t] + s0) * logs[1, t]
+            p = start + np.uint64(t)
+            out_density[p] -= (x[t] + s0) * logs[1, t]
         if family == GAMMA:
             for t in range(n):
-                out_healthy[first + t] -= (x[t] + s) * logs[2, t]
+                p = start + np.uint64(t)
+                out_healthy[p] -= (x[t] + s) * logs[2, t]
         elif family == UNIFORM:
             for t in range(n):
-                out_healthy[first + t] += uniform_curve(x[t], 2.0 * alpha * y[0, t])
+                p = start + np.uint64(t)
+                out_healthy[p] += uniform_curve(x[t], 2.0 * alpha * y[0, t])
         else:
             for t in range(n):
-                out_healthy[first + t] -= alpha * y[0, t]
+                p = start + np.uint64(t)
+                out_healthy[p] -= alpha * y[0, t]
         for t in range(n):
-            y[1, t] = min(out_healthy[first + t] - out_density[first + t], 600.0)
+            p = start + np.uint64(t)
+            y[1, t] = min(out_healthy[p] - out_density[p], 600.0)
         exp_double(y[1], scratch, scratch.view(np.float64), n)
         for t in range(n):
             y[2, t] = normal[t] + y[1, t] * (1.0 - normal[t])
         log_double(y[2].view(np.int64), scratch, scratch.view(np.float64), logs[2], n)
         for t in range(n):
-            out_healthy[first + t] = normal[t] / y[2, t]
-            density = out_density[first + t] + logs[2, t] + x[t] * logs[0, t] - log_factorial[first + t]
-            out_density[first + t] = density
+            p = start + np.uint64(t)
+            out_healthy[p] = normal[t] / y[2, t]
+            density = out_density[p] + logs[2, t] + x[t] * logs[0, t] - log_factorial[p]
+            out_density[p] = density
             total += density
     return total
 

@@ -117,12 +117,12 @@ def _expose(
         width = indptr[i + 1] - first
         rates_of_line(i, first, width, cols, left, right, SMALLEST_RATE, mu, own)
         for t in range(width):
-            x = counts[first + t]
-            f = healthy[first + t]
-            rate = own[t] * level[first + t]
+            p = np.uint64(first + t)
+            x = counts[p]
+            rate = own[t] * level[p]
             tau0 = (x * inverse_size + ONE) / (ONE + rate * inverse_size)
             tau1 = (x + shape) / (shape_per_alpha + rate)
-            exposed[first + t] = (tau1 + f * (tau0 - tau1)) * level[first + t] * seen[first + t]
+            exposed[p] = (tau1 + healthy[p] * (tau0 - tau1)) * level[p] * seen[p]
 
 
 @njit_vector
@@ -161,19 +161,23 @@ def _update_lines(
             count[:] = ZERO
             weight[:] = ZERO
             for t in range(width):
-                w = exposed[entry[first + t]]
-                weight[others[first + t]] = w
-                count[others[first + t]] = counts[first + t] if w > ZERO else ZERO
+                p = np.uint64(first + t)
+                j = np.uint64(others[p])
+                w = exposed[np.uint64(entry[p])]
+                weight[j] = w
+                count[j] = counts[p] if w > ZERO else ZERO
             _sum_line(i, n_other, a, b, geo, geo_other, mean_other, count, weight, total, shape, rate)
         else:
             for t in range(width):
-                w = exposed[entry[first + t]]
+                p = np.uint64(first + t)
+                w = exposed[np.uint64(entry[p])]
                 weight[t] = w
-                count[t] = counts[first + t] if w > ZERO else ZERO
+                count[t] = counts[p] if w > ZERO else ZERO
             for k in range(rank):
                 for t in range(width):
-                    gathered[0, k, t] = geo_other[k, others[first + t]]
-                    gathered[1, k, t] = mean_other[k, others[first + t]]
+                    j = np.uint64(others[np.uint64(first + t)])
+                    gathered[0, k, t] = geo_other[k, j]
+                    gathered[1, k, t] = mean_other[k, j]
             _sum_line(i, width, a, b, geo, gathered[0], gathered[1], count, weight, total, shape, rate)
     _mean_and_geo(shape.ravel(), rate.ravel(), mean.ravel(), geo.ravel())
 
@@ -279,19 +283,21 @@ def side_variance(
         if SPREAD_FROM * width >= n_other:
             weight[:] = ZERO
             for t in range(width):
-                weight[others[first + t]] = information_each[entry[first + t]]
+                p = np.uint64(first + t)
+                weight[np.uint64(others[p])] = information_each[np.uint64(entry[p])]
             _line_variance(n_other, other, weight, ridge, work, total)
             for t in range(width):
-                variance[entry[first + t]] += total[others[first + t]]
+                p = np.uint64(first + t)
+                variance[np.uint64(entry[p])] += total[np.uint64(others[p])]
         else:
             for t in range(width):
-                weight[t] = information_each[entry[first + t]]
+                weight[t] = information_each[np.uint64(entry[np.uint64(first + t)])]
             for k in range(rank):
                 for t in range(width):
-                    gathered[k, t] = other[k, others[first + t]]
+                    gathered[k, t] = other[k, np.uint64(others[np.uint64(first + t)])]
             _line_variance(width, gathered, weight, ridge, work, total)
             for t in range(width):
-                variance[entry[first + t]] += total[t]
+                variance[np.uint64(entry[np.uint64(first + t)])] += total[t]
 
 
 @njit_vector

@@ -189,10 +189,11 @@ def rival_fit(
 
 @dataclass(frozen=True)
 class FamilyChoice:
-    """The family chosen, and the leave-one-out scores by name."""
+    """The family chosen, the leave-one-out scores by name, and that of the first without anomalies."""
 
     family: ExposureFamily
     scores: dict[str, float]
+    null_score: float
 
 
 def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path: RankPath) -> FamilyChoice:
@@ -226,7 +227,7 @@ def choose_family(data: Observations, families: tuple[ExposureFamily, ...], path
         clear = not family.alpha_free or rival.parameters.alpha <= CLEAR_ALPHA
         if not onset and clear and rival.score > max(best, null + CLEAR_NATS):
             chosen, best = family, rival.score
-    return FamilyChoice(chosen, scores)
+    return FamilyChoice(chosen, scores, null)
 
 
 def held_out_masks(n_observed: int, n_masks: int, rng: np.random.Generator) -> list[Bool]:

@@ -71,18 +71,20 @@ def explore(plan: Plan) -> Exploration:
     axes = _find_axes(data, family, path)
     if axes is not None:
         path = choose_noise(data, family, plan.ranks, plan.rng, plan.noise, rivals[1:], axes)
-    scores, same = {family.name: path.best.score}, False
+    scores = {family.name: path.best.score}
     if rivals:
         choice = choose_family(data, rivals, path)
-        scores, same = choice.scores, choice.family.name == family.name
-        if not same:
-            family = choice.family
-            noise = "negative_binomial" if path.negative_binomial else "poisson"
-            path = choose_noise(data, family, plan.ranks, plan.rng, noise, axes=axes)
+        scores = choice.scores
+        if choice.family.name == family.name:
+            gain = max(scores[family.name], path.best.score) - choice.null_score
+            return Exploration(data, family, path, scores, gain)
+        family = choice.family
+        noise = "negative_binomial" if path.negative_binomial else "poisson"
+        path = choose_noise(data, family, plan.ranks, plan.rng, noise, axes=axes)
     nb = path.negative_binomial
     null = rival_fit(data, family, path.best, negative_binomial=nb, anomalies=False).score
     # refitted as well, so that the null model has no more sweeps behind it
-    refit = scores[family.name] if same else rival_fit(data, family, path.best, negative_binomial=nb).score
+    refit = rival_fit(data, family, path.best, negative_binomial=nb).score
     return Exploration(data, family, path, scores, max(refit, path.best.score) - null)
 
 

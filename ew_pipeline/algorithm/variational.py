@@ -31,6 +31,7 @@ SHAPE_BOUNDS = (0.3, 2.0)  # a larger prior shape lets the two components swap r
 SMALLEST_RATE = 1e-12
 WARM_UP_SWEEPS = 30
 CAVITY_EVERY = 10
+SWEEPS_PER_WEIGHING = 5  # of a family without closed-form exposures
 CONVERGED = 3e-4  # nats per entry that the predictive may still move in ten sweeps
 
 
@@ -85,17 +86,21 @@ class _Factors:
         theta: Parameters,
         count: int,
     ) -> None:
-        """Sweeps, with the exposures (in place) computed anew before each from f and theta."""
+        """Sweeps, with the exposures (in place) computed anew from f and theta.
+
+        Before each sweep, or before some where a family's are dear: they move little between sweeps, and come
+        to rest in the same place.
+        """
         if isinstance(family, GammaExposure):
             self._sweep(data, exposed, seen, healthy.astype(np.float32), count, (family, theta))
             return
         means = np.empty(data.counts.size)
-        for _ in range(count):
+        for _ in range(max(count // SWEEPS_PER_WEIGHING, 1)):
             self.rates(data, means)
             exposed[:] = seen * family.weights(
                 data, means * data.level, healthy, theta.alpha, theta.inverse_size
             )
-            self.sweep(data, exposed, seen)
+            self.sweep(data, exposed, seen, min(count, SWEEPS_PER_WEIGHING))
 
     def _sweep(
         self,
