@@ -13,7 +13,7 @@ from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.errors import UsageError
 from ew_pipeline.monitor.drift.assess import assess
 from ew_pipeline.monitor.drift.study.command import drift
-from ew_pipeline.monitor.drift.study.figures import draw_like, of_stable
+from ew_pipeline.monitor.drift.study.figures import draw_like, of_drawn, of_stable
 from ew_pipeline.monitor.drift.study.fitted import as_rows, describe
 from ew_pipeline.monitor.drift.study.world import SCENARIOS, Chain, Change, draw_week
 
@@ -63,6 +63,14 @@ def test_drawn_weeks_have_the_level_and_spread_of_the_fitted_ones(stable_weeks):
     assert found.most <= found.allowed
 
 
+def test_drawn_changes_are_seen_like_the_fitted_ones_they_were_drawn_from(stable_weeks):
+    changed = [fitted(Change(anomaly_rate=0.2), week, 1) for week in range(3)]
+    found = of_drawn("anomaly rate", [stable_weeks], [changed], 52.0, np.random.default_rng(2), 20)
+    assert (found.simulations, found.verdicts.get("anomaly drift", 0)) == (20, pytest.approx(20, abs=2))
+    nothing = of_drawn("anomaly rate", [stable_weeks], [stable_weeks[:3]], 52.0, np.random.default_rng(3), 20)
+    assert nothing.verdicts.get("stable", 0) >= 18
+
+
 def test_a_change_leaves_everything_else_of_the_chain_as_it_was():
     before = draw_week(SMALL, Change(), 0, 3, 0, 0)
     same = draw_week(SMALL, Change(), 0, 3, 0, 0)
@@ -81,13 +89,16 @@ def test_the_command_fits_resumes_and_holds_the_figures_against_what_is_required
     app = typer.Typer()
     app.command()(drift)
     size = ["--simulations=1", "--stores=20", "--skus=40", "--baseline=9", "--after=2", "--weeks=20"]
-    asked = [*size, "--scenarios=observed share", "--jobs=0", "--json", f"--out={tmp_path}"]
+    drawn = "--drawn=5"
+    asked = [*size, "--scenarios=observed share", drawn, "--jobs=0", "--json", f"--out={tmp_path}"]
     first = CliRunner().invoke(app, asked)
     assert first.exit_code == 0, first.output
     answer = json.loads(first.stdout)
     assert answer["fits"] == 11
     assert answer["changes"]["observed share"]["verdicts"] == {"composition change": 1}
-    assert [one["measure"] for one in answer["requirements"]] == ["alarms", "observed share"]
+    assert answer["drawn"]["observed share"]["simulations"] == 5
+    measures = [one["measure"] for one in answer["requirements"]]
+    assert measures == ["alarms", "observed share", "observed share (drawn)"]
     lines = (tmp_path / "drift.jsonl").read_text().splitlines()
     again = CliRunner().invoke(app, asked)
     assert json.loads(again.stdout) == answer

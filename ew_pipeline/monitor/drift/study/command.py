@@ -14,7 +14,13 @@ from ew_pipeline.console import emit_json
 from ew_pipeline.evaluate.experiments import display, options
 from ew_pipeline.evaluate.experiments.requirements import Requirement, Verdict, judge
 from ew_pipeline.evaluate.experiments.runner import Study
-from ew_pipeline.monitor.drift.study.figures import ScenarioFigures, StableFigures, of_scenario, of_stable
+from ew_pipeline.monitor.drift.study.figures import (
+    ScenarioFigures,
+    StableFigures,
+    of_drawn,
+    of_scenario,
+    of_stable,
+)
 from ew_pipeline.monitor.drift.study.fitted import SOURCES, WeekTask, fit_week, warm_up
 from ew_pipeline.monitor.drift.study.world import SCENARIOS, STABLE, Chain
 
@@ -36,6 +42,9 @@ def drift(
         float | None, typer.Option(min=0.1, help="s0 of negative binomial sales; default: Poisson.")
     ] = None,
     scenarios: Annotated[str, typer.Option(help="Changes to study, with commas.")] = ALL,
+    drawn: Annotated[
+        int, typer.Option(min=0, help="Further simulations of each change, drawn like the fitted weeks.")
+    ] = 200,
     rate: Annotated[float, typer.Option(min=2, help="Weeks between false alarms that are asked for.")] = 52.0,
     mode: Annotated[str, typer.Option(help="Mode of every fit.")] = "variational",
     anomaly: Annotated[str, typer.Option(help="Anomaly family of every fit.")] = "auto",
@@ -47,7 +56,8 @@ def drift(
     """Weeks of simulated chains in which nothing or one thing changes, each fitted as in production.
 
     A simulation is ``--baseline`` stable weeks and then ``--after`` changed ones. Its verdict is the first
-    event after the change. False alarms are counted over ``--weeks`` stable weeks: fitted ones when
+    event after the change. Fits take time, so ``--drawn`` further simulations have weeks with the levels and
+    errors of the fitted ones. False alarms are counted over ``--weeks`` stable weeks: fitted ones when
     ``--baseline`` is that long, otherwise drawn with the errors that the fitted ones had.
     """
     chosen = [] if scenarios == STABLE else options.names(scenarios, list(SCENARIOS), "scenario")
@@ -67,8 +77,10 @@ def drift(
     for task, record in zip(tasks, records, strict=True):
         found[task.scenario][task.world].append(record)
     changes = {name: of_scenario(name, found[STABLE], found[name], rate) for name in plan if name != STABLE}
+    rng = np.random.default_rng([seed, 2])
+    like = {name: of_drawn(name, found[STABLE], found[name], rate, rng, drawn) for name in changes if drawn}
     stable = of_stable(found[STABLE], weeks, rate, np.random.default_rng([seed, 1]), REPEATS)
-    verdicts = verdicts_of(changes, stable)
+    verdicts = verdicts_of(changes, like, stable)
     if json:
         emit_json(
             {
@@ -81,34 +93,39 @@ def drift(
                 "fits": len(tasks),
                 "stable": stable,
                 "changes": changes,
+                "drawn": like,
                 "requirements": [verdict.plain() for verdict in verdicts],
             }
         )
     else:
-        show(chain, changes, stable, verdicts)
+        show(chain, {"fitted": changes, "drawn like the fitted weeks": like}, stable, verdicts)
 
 
-def verdicts_of(changes: Mapping[str, ScenarioFigures], stable: StableFigures) -> list[Verdict]:
+def verdicts_of(
+    changes: Mapping[str, ScenarioFigures], like: Mapping[str, ScenarioFigures], stable: StableFigures
+) -> list[Verdict]:
     """The promises beside the figures."""
     required = [Requirement("alarms", "false alarms over the stable weeks", stable.allowed)]
     figures: dict[str, float | None] = {"alarms": stable.alarms}
-    for name in NEEDED:
-        if name in changes:
-            words = f"{name}: seen as {changes[name].expected}"
-            required.append(Requirement(name, words, 1.0, low=REQUIRED))
-            figures[name] = changes[name].as_expected
+    for kind, found in (("", changes), (" (drawn)", like)):
+        for name in (name for name in NEEDED if name in found):
+            words = f"{name}: seen as {found[name].expected}{kind}"
+            required.append(Requirement(f"{name}{kind}", words, 1.0, low=REQUIRED))
+            figures[f"{name}{kind}"] = found[name].as_expected
     return judge(required, figures)
 
 
 def show(
     chain: Chain,
-    changes: Mapping[str, ScenarioFigures],
+    studies: Mapping[str, Mapping[str, ScenarioFigures]],
     stable: StableFigures,
     verdicts: Sequence[Verdict],
 ) -> None:
-    if changes:
+    for how, changes in studies.items():
+        if not changes:
+            continue
         display.print_table(
-            f"One change, {chain.stores} x {chain.skus}",
+            f"One change, {chain.stores} x {chain.skus}, {how}",
             ("changed", "as expected", "verdicts", "weeks to the alarm", "early alarms"),
             [
                 (

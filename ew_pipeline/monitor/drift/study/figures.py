@@ -95,18 +95,40 @@ def of_stable(
     )
 
 
+def of_drawn(
+    name: str,
+    before: Sequence[Sequence[WEEK]],
+    after: Sequence[Sequence[WEEK]],
+    rate: float,
+    rng: np.random.Generator,
+    simulations: int,
+) -> ScenarioFigures:
+    """``of_scenario`` on many simulations whose weeks are drawn like the fitted ones, before and after."""
+    homes = [int(home) for home in rng.integers(len(before), size=simulations)]
+    stable = [_draw(before, home, len(before[home]), rng) for home in homes]
+    changed = [_draw(after, home, len(after[home]), rng) for home in homes]
+    return of_scenario(name, stable, changed, rate)
+
+
 def draw_like(chains: Sequence[Sequence[WEEK]], weeks: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Weeks of one of the chains: its mean, and the deviations that a fitted week of any chain had from its
-    own mean, all series of the week together."""
-    home = chains[int(rng.integers(len(chains)))]
-    centre = _means(home)
-    inflate = np.sqrt(len(home) / max(len(home) - 1, 1))
+    """Stable weeks of one of the chains, each with an estimate of theta: a week without one cannot alarm."""
+    drawn = _draw(chains, int(rng.integers(len(chains))), weeks, rng)
+    return [{**week, "identified": True, "at_bound": False} for week in drawn]
+
+
+def _draw(
+    chains: Sequence[Sequence[WEEK]], home: int, weeks: int, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Weeks of chain ``home``: its mean, and the deviations that a fitted week of any chain had from its own
+    mean, all series of the week together."""
+    own = chains[home]
+    centre = _means(own)
+    inflate = np.sqrt(len(own) / max(len(own) - 1, 1))
     deviations = [_deviation(week, _means(chain)) for chain in chains for week in chain]
     picked = rng.integers(len(deviations), size=weeks)
-    pattern = rng.integers(len(home), size=weeks)
+    pattern = rng.integers(len(own), size=weeks)
     return [
-        _moved(home[int(p)], centre, deviations[int(k)], inflate)
-        for p, k in zip(pattern, picked, strict=True)
+        _moved(own[int(p)], centre, deviations[int(k)], inflate) for p, k in zip(pattern, picked, strict=True)
     ]
 
 
@@ -123,7 +145,7 @@ def _moved(
     week: WEEK, centre: Mapping[str, float], deviation: Mapping[str, float], inflate: float
 ) -> dict[str, Any]:
     values = {name: _back(name, centre[name] + inflate * deviation[name]) for name in centre}
-    return {**week, **values, "identified": True, "at_bound": False}
+    return {**week, **values}
 
 
 def _to(name: str, value: float) -> float:
