@@ -165,6 +165,12 @@ lazy_command(
     "Our fits beside other libraries': time, memory, error.",
 )
 lazy_command(
+    bench,
+    "pipeline",
+    "ew_pipeline.bench.pipeline:pipeline",
+    "A whole weekly run: time by stage, memory, what the tools add.",
+)
+lazy_command(
     bench, "ledger", "ew_pipeline.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
 )
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,24 +36,26 @@ def in_line_blocks(work: Block, indptr: Int64, threads: int) -> None:
     shares = np.linspace(0, n_entries, threads * BLOCKS_PER_THREAD + 1)
     cuts = np.searchsorted(indptr, shares)
     cuts[0], cuts[-1] = 0, len(indptr) - 1
-    _run(work, cuts, threads)
+    run_blocks(work, cuts, threads)
 
 
 def in_entry_blocks(work: Block, n_entries: int, threads: int) -> None:
     """``work(first, end)`` for equal blocks of entries."""
     threads = min(threads, max(1, n_entries // WORTH_A_THREAD))
-    _run(work, np.linspace(0, n_entries, threads * BLOCKS_PER_THREAD + 1).astype(np.int64), threads)
+    run_blocks(work, np.linspace(0, n_entries, threads * BLOCKS_PER_THREAD + 1).astype(np.int64), threads)
 
 
 def entry_shares(work: Block, n_entries: int, threads: int) -> None:
     """``work(first, end)`` once per thread, for work that needs a table of its own."""
     threads = min(threads, max(1, n_entries // WORTH_A_THREAD))
-    _run(work, np.linspace(0, n_entries, threads + 1).astype(np.int64), threads)
+    run_blocks(work, np.linspace(0, n_entries, threads + 1).astype(np.int64), threads)
 
 
-def _run(work: Block, cuts: Int64, threads: int) -> None:
+def run_blocks(work: Block, cuts: Int64, threads: int) -> None:
+    """``work(first, end)`` between neighbouring cuts."""
     if threads == 1:
-        work(int(cuts[0]), int(cuts[-1]))
+        for first, end in pairwise(cuts.tolist()):
+            work(first, end)
         return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, cuts[:-1].tolist(), cuts[1:].tolist()))
@@ -61,4 +64,4 @@ def _run(work: Block, cuts: Int64, threads: int) -> None:
 def in_lines(work: Block, n_lines: int, threads: int) -> None:
     """``work(first, end)`` for equal blocks of lines that each take some time."""
     threads = min(threads, max(1, n_lines // LINES_WORTH_A_THREAD))
-    _run(work, np.linspace(0, n_lines, threads + 1).astype(np.int64), threads)
+    run_blocks(work, np.linspace(0, n_lines, threads + 1).astype(np.int64), threads)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import CHUNK, STRIDE, part_of, rates_of
 from ew_pipeline.algorithm._layout import lay_out
-from ew_pipeline.algorithm._numba import njit, njit_fast
+from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm._variational_kernels import CV2_LIMIT, LEVERAGE_LIMIT
 from ew_pipeline.algorithm.types import Int32, Int64, Real
 
@@ -108,18 +108,3 @@ def _variance(
             for c in range(size):
                 var[c] += share * A[k + 1, c] * A[q + 1, c]
             t += 1
-
-
-@njit
-def transpose_lines(
-    indptr: Int64, cols: Int32, counts: Int32, col_indptr: Int64, rows: Int32, col_counts: Int32, entry: Int32
-) -> None:
-    """The entries column by column, rows ascending; ``entry`` is where each stands in row-major order."""
-    at = col_indptr[:-1].copy()
-    for i in range(indptr.size - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            p = at[cols[e]]
-            rows[p] = i
-            col_counts[p] = counts[e]
-            entry[p] = e
-            at[cols[e]] = p + 1

@@ -86,7 +86,9 @@ def als(
         raise UsageError(f"ridge {ridge} and floor {floor} must both be positive.")
     n, m = sales.shape
     precision: type[np.floating[Any]] = np.float64 if sales.n_observed < SINGLE_FROM else np.float32
-    both = BothWays.of(sales, None if level is None else _checked_level(level, sales.n_observed), precision)
+    both = BothWays.of(
+        sales, None if level is None else _checked_level(level, sales.n_observed), precision, threads
+    )
     if both.mean == 0.0:
         return AlsFit(LowRankFactors(left=np.zeros((n, rank)), right=np.zeros((m, rank))), 0, ())
     U, V = first_guess(both, rank, rng) if start is None else _checked_start(start, sales.shape, rank)

@@ -54,7 +54,7 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
     if rank is None:
         curve = _curve(plan, spending, threads)
         rank = curve.best if curve is not None else 1
-    both = BothWays.of(plan.sales, plan.level)
+    both = BothWays.of(plan.sales, plan.level, threads=threads)
     start = start_large(both, rank, plan.rng, spending.effort, threads)
     fit = fit_large(both, family, start, noise=plan.noise, effort=spending.effort, threads=threads)
     theta = binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
 from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, grow, lines
@@ -16,6 +15,7 @@ from ew_pipeline.bench.measure import measure
 from ew_pipeline.bench.reading import compare_readers
 from ew_pipeline.bench.requirements import Requirement, of_fits, of_growth, of_reading
 from ew_pipeline.bench.stored import Size, store
+from ew_pipeline.bench.tables import as_table, required_table, steps_table
 from ew_pipeline.console import emit_json, results, step
 from ew_pipeline.errors import FitError, UsageError
 
@@ -111,48 +111,3 @@ def compare(
         if took and name not in failed
     }
     return found, failed
-
-
-def as_table(found: dict[str, dict[str, Any]]) -> Table:
-    """One line per contender."""
-    table = Table(
-        "", "CPU s", "wall s", "extra GB", "warm-up CPU s", "error observed", "error unobserved", "p_A"
-    )
-    for name, figures in found.items():
-        rate = (figures.get("facts") or {}).get("anomaly_rate")
-        table.add_row(
-            name,
-            f"{figures['cpu_s']:.2f}",
-            f"{figures['wall_s']:.2f}",
-            f"{figures['extra_gb']:.2f}",
-            f"{figures['warm_up_cpu_s']:.1f}",
-            *(
-                "" if figures[key] is None else f"{figures[key]:.4f}"
-                for key in ("observed_error", "unobserved_error")
-            ),
-            "" if rate is None else f"{100.0 * float(rate):.2f}%",
-        )
-    return table
-
-
-def steps_table(steps: list[dict[str, Any]]) -> Table:
-    """CPU seconds of each step by size, its growth, and the share of the memory bandwidth it reaches."""
-    reached = bandwidth(steps[-1])
-    table = Table("step, CPU s", *(f"{one['observed']:g} pairs" for one in steps), "exponent", "bandwidth")
-    for name, points in lines(steps).items():
-        table.add_row(
-            name,
-            *(f"{seconds:.3g}" for _, seconds in points),
-            f"{exponent(points):.2f}" if len(points) > 1 else "",
-            f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
-        )
-    return table
-
-
-def required_table(requirements: list[Requirement]) -> Table:
-    """What is required, what was seen, and whether it holds."""
-    table = Table("", "required", "seen", "")
-    for line in requirements:
-        verdict = {True: "holds", False: "FAILS", None: ""}[line.passed]
-        table.add_row(line.what, line.required, line.words, verdict)
-    return table

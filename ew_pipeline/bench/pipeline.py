@@ -1,0 +1,168 @@
+"""`ew bench pipeline`: a whole weekly run by stage, and what Prefect, MLflow and Great Expectations add.
+
+Each run is a cold process with a home of its own, as a scheduler would start it. What the tools add is taken
+from short runs (``FEW_ROWS``), so that the work itself does not blur it:
+
+- Prefect: the same run with and without it (``EW_ORCHESTRATE``), the difference in wall time;
+- MLflow: how long the run waits for the process that does the tracking beside it;
+- Great Expectations: a cold process that checks a hundred rows and writes Data Docs, less what starting
+  Python and pandas takes. What it needs for more rows is the work of checking them.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.table import Table
+
+from ew_pipeline.bench.processes import PeakMemory
+from ew_pipeline.bench.reading import WEEK, write_long
+from ew_pipeline.bench.requirements import Requirement, at_most
+from ew_pipeline.bench.stored import Size, store
+from ew_pipeline.bench.tables import required_table
+from ew_pipeline.console import ExitCode, emit_json, results, step
+from ew_pipeline.errors import FitError
+
+FULL = Size(70_000, 10_000, 10_000_000)
+LOOK_EVERY = 0.2  # seconds; shorter than any stage that allocates much
+FIT_STAGES = ("fit the detector", "fit the week alone")
+TRACK_STAGES = ("track in MLflow",)
+CHECKED_ROWS = 100
+FEW_ROWS = 5_000
+
+
+def pipeline(
+    rows: Annotated[str, typer.Option(help="Sales rows, each size once.")] = "1e5,1e6,1e7",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Time of each stage of a weekly run, memory of all its processes, and what the tools around it cost."""
+    sizes = sorted(float(text) for text in rows.split(","))
+    runs: list[dict[str, Any]] = []
+    few = FULL.grown(FEW_ROWS)
+    with tempfile.TemporaryDirectory(prefix="ew-bench-") as place:
+        folder = Path(place)
+        for observed in sizes:
+            with step(f"a week of {observed:g} rows") as line:
+                runs.append(one_week(FULL.grown(observed), folder))
+                line.detail = f"{runs[-1]['wall_s']:.0f} s, {runs[-1]['peak_gb']:.2f} GB"
+        with step(f"a week of {FEW_ROWS} rows, with Prefect and without"):
+            short, plain = one_week(few, folder), one_week(few, folder, orchestrate=False)
+        with step("Great Expectations alone"):
+            checking = checking_alone()
+    tools = tool_costs(short, plain, checking)
+    table = of_pipeline(runs[-1], tools)
+    if json:
+        emit_json({"runs": runs, "few_rows": [short, plain], "tools_s": tools, "requirements": table})
+        return
+    results().print(stages_table(runs))
+    for name, seconds in tools.items():
+        results().print(f"{name}: {seconds:.1f} s beyond the work")
+    results().print(required_table(table))
+
+
+def one_week(size: Size, folder: Path, *, orchestrate: bool = True) -> dict[str, Any]:
+    """`ew run` on fresh data in a fresh home; wall and CPU seconds, peak memory, seconds by stage."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        home = Path(place)
+        sales = write_long(store(size, home))
+        command = [sys.executable, "-m", "ew_pipeline.cli", "run", "--week", WEEK, "--sales", str(sales)]
+        environment = {**os.environ, "EW_HOME": str(home / "ew"), "EW_ORCHESTRATE": str(orchestrate).lower()}
+        before, started = _children_cpu(), time.perf_counter()
+        with subprocess.Popen(
+            [*command, "--override", "a benchmark", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
+            with PeakMemory(process.pid, LOOK_EVERY) as memory:
+                out, said = process.communicate()
+            wall = time.perf_counter() - started
+        if process.returncode not in (ExitCode.DONE, ExitCode.HELD_BACK):
+            raise FitError(
+                f"the week of {size.observed:,} rows ended with {process.returncode}: {said[-500:]}",
+                "run `ew doctor`.",
+            )
+    told = jsonlib.loads(out)
+    return {
+        "rows": size.observed,
+        "status": told["status"],
+        "flags": told["flags"],
+        "wall_s": wall,
+        "cpu_s": _children_cpu() - before,
+        "peak_gb": memory.highest / 1e9,
+        "stages_s": told["timings"],
+    }
+
+
+def checking_alone() -> float:
+    """Wall seconds that Great Expectations takes cold for next to no rows."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from ew_pipeline.bench.pipeline import check_few; check_few()"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+def check_few() -> None:
+    """The child's part of ``checking_alone``."""
+    stores, skus = ["S1"] * CHECKED_ROWS, [f"K{k}" for k in range(CHECKED_ROWS)]
+    frame = pd.DataFrame({"store_id": stores, "sku_id": skus, "week": WEEK, "units": 1})
+    started = time.perf_counter()
+    from ew_pipeline.data.contract.gx_run import Validator
+    from ew_pipeline.data.contract.suites import load_suite
+
+    validator = Validator()
+    validator.validate(load_suite("sales").on(set(frame.columns)), frame, "few rows")
+    with tempfile.TemporaryDirectory() as folder:
+        validator.build_docs(Path(folder))
+    print(time.perf_counter() - started)
+
+
+def tool_costs(run: dict[str, Any], plain: dict[str, Any], checking: float) -> dict[str, float]:
+    """Wall seconds that each tool adds to a run."""
+    return {
+        "Prefect": max(0.0, run["wall_s"] - plain["wall_s"]),
+        "MLflow": sum(seconds for name, seconds in plain["stages_s"].items() if name in TRACK_STAGES),
+        "Great Expectations": checking,
+    }
+
+
+def of_pipeline(largest: dict[str, Any], tools: dict[str, float]) -> list[Requirement]:
+    """What is required of the largest run and of the tools."""
+    stages = largest["stages_s"]
+    fit = sum(seconds for name, seconds in stages.items() if name in FIT_STAGES)
+    outside = sum(stages.values()) - fit
+    return [
+        at_most(f"memory of all processes, {largest['rows']:g} rows", largest["peak_gb"], 8.0, " GB"),
+        at_most("Prefect, MLflow and Great Expectations beyond the work", sum(tools.values()), 20.0, " s"),
+        at_most(f"stages outside the fit over the fit, {largest['rows']:g} rows", outside / fit, 1.0, "x"),
+    ]
+
+
+def stages_table(runs: list[dict[str, Any]]) -> Table:
+    """Wall seconds by stage and size."""
+    table = Table("stage, s", *(f"{run['rows']:g} rows" for run in runs))
+    names = list(dict.fromkeys(name for run in runs for name in run["stages_s"]))
+    for name in names:
+        table.add_row(name, *(f"{run['stages_s'].get(name, 0.0):.1f}" for run in runs))
+    for name, key, digits in (("whole run", "wall_s", 0), ("CPU", "cpu_s", 0), ("peak GB", "peak_gb", 2)):
+        table.add_row(name, *(f"{run[key]:.{digits}f}" for run in runs))
+    return table
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,55 @@
+"""The tables of `ew bench`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from ew_pipeline.bench.growth import bandwidth, exponent, lines
+from ew_pipeline.bench.requirements import Requirement
+
+
+def as_table(found: dict[str, dict[str, Any]]) -> Table:
+    """One line per contender."""
+    table = Table(
+        "", "CPU s", "wall s", "extra GB", "warm-up CPU s", "error observed", "error unobserved", "p_A"
+    )
+    for name, figures in found.items():
+        rate = (figures.get("facts") or {}).get("anomaly_rate")
+        table.add_row(
+            name,
+            f"{figures['cpu_s']:.2f}",
+            f"{figures['wall_s']:.2f}",
+            f"{figures['extra_gb']:.2f}",
+            f"{figures['warm_up_cpu_s']:.1f}",
+            *(
+                "" if figures[key] is None else f"{figures[key]:.4f}"
+                for key in ("observed_error", "unobserved_error")
+            ),
+            "" if rate is None else f"{100.0 * float(rate):.2f}%",
+        )
+    return table
+
+
+def steps_table(steps: list[dict[str, Any]]) -> Table:
+    """CPU seconds of each step by size, its growth, and the share of the memory bandwidth it reaches."""
+    reached = bandwidth(steps[-1])
+    table = Table("step, CPU s", *(f"{one['observed']:g} pairs" for one in steps), "exponent", "bandwidth")
+    for name, points in lines(steps).items():
+        table.add_row(
+            name,
+            *(f"{seconds:.3g}" for _, seconds in points),
+            f"{exponent(points):.2f}" if len(points) > 1 else "",
+            f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
+        )
+    return table
+
+
+def required_table(requirements: list[Requirement]) -> Table:
+    """What is required, what was seen, and whether it holds."""
+    table = Table("", "required", "seen", "")
+    for line in requirements:
+        verdict = {True: "holds", False: "FAILS", None: ""}[line.passed]
+        table.add_row(line.what, line.required, line.words, verdict)
+    return table
