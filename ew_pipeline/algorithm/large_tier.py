@@ -39,7 +39,7 @@ QUICK_FROM = 200_000  # pairs; below, all rounds take a second or two
 
 SPENDING = {
     "large": Spending(FULL, 4_000_000),
-    "fast": Spending(QUICK, 1_000_000),
+    "fast": Spending(QUICK, 600_000),
 }
 
 

@@ -1,7 +1,7 @@
 """`ew bench pipeline`: a whole weekly run by stage, and what Prefect, MLflow and Great Expectations add.
 
 Each run is a cold process with a home of its own, as a scheduler would start it. What the tools add is taken
-from short runs (``FEW_ROWS``), so that the work itself does not blur it:
+from short runs (``FEW_ROWS``, mode fast), so that the work itself does not blur it:
 
 - Prefect: the same run with and without it (``EW_ORCHESTRATE``), the difference in wall time;
 - MLflow: how long the run waits for the process that does the tracking beside it;
@@ -56,7 +56,8 @@ def pipeline(
                 runs.append(one_week(FULL.grown(observed), folder))
                 line.detail = f"{runs[-1]['wall_s']:.0f} s, {runs[-1]['peak_gb']:.2f} GB"
         with step(f"a week of {FEW_ROWS} rows, with Prefect and without"):
-            short, plain = one_week(few, folder), one_week(few, folder, orchestrate=False)
+            short = one_week(few, folder, mode="fast")
+            plain = one_week(few, folder, mode="fast", orchestrate=False)
         with step("Great Expectations alone"):
             checking = checking_alone()
     tools = tool_costs(short, plain, checking)
@@ -70,7 +71,7 @@ def pipeline(
     results().print(required_table(table))
 
 
-def one_week(size: Size, folder: Path, *, orchestrate: bool = True) -> dict[str, Any]:
+def one_week(size: Size, folder: Path, *, orchestrate: bool = True, mode: str = "auto") -> dict[str, Any]:
     """`ew run` on fresh data in a fresh home; wall and CPU seconds, peak memory, seconds by stage."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         home = Path(place)
@@ -79,7 +80,7 @@ def one_week(size: Size, folder: Path, *, orchestrate: bool = True) -> dict[str,
         environment = {**os.environ, "EW_HOME": str(home / "ew"), "EW_ORCHESTRATE": str(orchestrate).lower()}
         before, started = _children_cpu(), time.perf_counter()
         with subprocess.Popen(
-            [*command, "--override", "a benchmark", "--json"],
+            [*command, "--mode", mode, "--override", "a benchmark", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
