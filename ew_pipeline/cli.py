@@ -170,6 +170,7 @@ lazy_command(
     "ew_pipeline.bench.pipeline:pipeline",
     "A whole weekly run: time by stage, memory, what the tools add.",
 )
+lazy_command(bench, "page", "ew_pipeline.bench.page:page", "Earlier benchmarks' tables into a page.")
 lazy_command(
     bench, "ledger", "ew_pipeline.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
 )

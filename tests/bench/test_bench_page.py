@@ -1,0 +1,60 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ew_pipeline.bench.page import BEGIN, END
+from ew_pipeline.cli import app
+from ew_pipeline.errors import UsageError
+
+
+def steps(observed, seconds):
+    one = {"cpu_s": seconds, "wall_s": seconds, "bytes": 1000}
+    return {"observed": observed, "stream_gb_per_cpu_s": 10.0, "passes": {"bins": one}, "peak_gb": 1.0}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    held = {"what": "fast beside implicit", "required": ">= 8x", "seen": 8.5, "unit": "x", "passed": True}
+    missed = {"what": "memory", "required": "<= 8 GB", "seen": 9.1, "unit": " GB", "passed": False}
+    fit = {"cpu_s": 2.5, "wall_s": 1.5, "extra_gb": 0.4, "warm_up_cpu_s": 30.0}
+    fits = {
+        "requirements": [held],
+        "contenders": {"ours: fast": {**fit, "observed_error": 0.08, "unobserved_error": None}},
+        "skipped": {"fancyimpute": "too large"},
+        "steps": [steps(10_000, 0.1), steps(1_000_000, 10.0)],
+    }
+    run = {"rows": 1000, "wall_s": 9.0, "cpu_s": 12.0, "peak_gb": 1.0, "stages_s": {"publish": 2.0}}
+    (tmp_path / "fits.json").write_text(json.dumps(fits))
+    (tmp_path / "weeks.json").write_text(json.dumps({"requirements": [missed], "runs": [run]}))
+    return [str(tmp_path / "fits.json"), str(tmp_path / "weeks.json")]
+
+
+def test_tables_and_picture_replace_what_is_between_the_marks(tmp_path, kept):
+    page, picture = tmp_path / "README.md", tmp_path / "docs" / "growth.svg"
+    picture.parent.mkdir()
+    page.write_text(f"before\n{BEGIN}\nstale\n{END}\nafter\n")
+    asked = ["bench", "page", *kept, "--into", str(page), "--picture", str(picture)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "stale" not in text
+    assert "| fast beside implicit | >= 8x | 8.5x | holds |" in text
+    assert "| memory | <= 8 GB | 9.1 GB | **fails** |" in text
+    assert "| bins | 0.1 | 10 | 1.00 |" in text
+    assert "fancyimpute: not run, too large." in text
+    assert "| publish | 2.0 |" in text
+    assert "(docs/growth.svg)" in text
+    assert picture.exists()
+    first = text
+    CliRunner().invoke(app, asked)
+    assert page.read_text() == first
+
+
+def test_a_page_without_the_marks_is_left_alone(tmp_path, kept):
+    page = tmp_path / "README.md"
+    page.write_text("nothing to replace")
+    answer = CliRunner().invoke(app, ["bench", "page", *kept, "--into", str(page)], standalone_mode=False)
+    assert isinstance(answer.exception, UsageError)
+    assert page.read_text() == "nothing to replace"
