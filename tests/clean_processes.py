@@ -15,12 +15,16 @@ clean = multiprocessing.get_context("forkserver")
 clean.set_forkserver_preload(
     [
         "alembic.command",
+        "distributed",
         "great_expectations",
         "mlflow.store.db.utils",
         "mlflow.tracking",
         "pytest",
         "ew_pipeline.data.contract.gx_run",
         "ew_pipeline.data.simulate",
+        "ew_pipeline.distribute.run_blocks",
+        "ew_pipeline.distribute.segments",
+        "ew_pipeline.distribute.weeks",
         "ew_pipeline.publish.report.html",
         "ew_pipeline.weekly.request",
         "ew_pipeline.weekly.run",

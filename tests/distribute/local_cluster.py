@@ -11,32 +11,25 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
+from clean_processes import clean
 from distributed import Client, LocalCluster
-from distributed.utils import get_mp_context
-
-# One server process imports everything once; each worker, also one that is started again, is a fork of it.
-IMPORTED_ONCE = [
-    "distributed",
-    "great_expectations",
-    "ew_pipeline.distribute.run_blocks",
-    "ew_pipeline.distribute.segments",
-    "ew_pipeline.distribute.weeks",
-]
 
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(IMPORTED_ONCE)
-        with LocalCluster(
+    """Each worker, also one that is started again, is a fork of the clean server."""
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": clean.get_start_method()}),
+        LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             silence_logs=50,
-        ) as cluster:
-            yield cluster
+        ) as cluster,
+    ):
+        yield cluster
 
 
 def whole(cluster: LocalCluster, workers: int) -> str:
