@@ -57,9 +57,9 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     else:
         sampled = sample_families(plan, found, budget)
     ensemble = sampled.ensemble
-    exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws)
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
     noisy = found.path.negative_binomial or overdispersed(ensemble)
+    exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws, size)
     return finish(
         plan,
         found,

@@ -140,6 +140,11 @@ def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
     at_zero = anomalies_exist(np.full(400, 1e-4))
     share = np.mean(prior < NEGLIGIBLE_RATE)
     assert at_zero == pytest.approx(share / (1.0 + share), rel=0.1)
+    # where noise hides p_A, the ratio is not asked to halve what is believed anyway
+    sizes = [anomalies_exist(prior, size) for size in (100.0, 4.0, 3.2, 2.5, 1.0)]
+    assert sizes[:2] == [anomalies_exist(prior)] * 2
+    assert sizes[1] < sizes[2] < sizes[3] == sizes[4]
+    assert sizes[4] == pytest.approx(100.0 / 101.0, abs=0.001)
 
 
 def test_sampled_data_without_anomalies_speak_for_none_and_clear_ones_for_them():
