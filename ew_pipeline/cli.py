@@ -172,6 +172,9 @@ lazy_command(
 )
 lazy_command(bench, "page", "ew_pipeline.bench.page:page", "Earlier benchmarks' tables into a page.")
 lazy_command(
+    bench, "small", "ew_pipeline.bench.small:small", "CPU time of fits of small weeks, and of the sampler."
+)
+lazy_command(
     bench, "ledger", "ew_pipeline.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
 )
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")

@@ -10,6 +10,20 @@ from ew_pipeline.algorithm.types import Float
 
 TARGET_ACCEPTANCE = 0.75
 THETA_SCALES = np.array([0.5, 0.2, 0.2, 0.5])
+CLEAR_DISPERSION = 0.05  # 1 / s0
+SIZE_INFORMATION = 60.0  # entries over the inverse square of its coordinate's scale
+
+
+def first_scales(n_entries: int, inverse_size: float) -> Float:
+    """Where theta's scales start.
+
+    Overdispersed data know s0 the better the more there are; steps too long for it would be refused until the
+    scales have been learnt.
+    """
+    scales = THETA_SCALES.copy()
+    if inverse_size > CLEAR_DISPERSION:
+        scales[0] = min(scales[0], math.sqrt(SIZE_INFORMATION / n_entries))
+    return np.asarray(scales)
 
 
 class StepSize:
@@ -36,7 +50,8 @@ class StepSize:
 class ThetaSpread:
     """Running standard deviations of theta's coordinates, shrunk to the starting scales."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Float) -> None:
+        self.first = first
         self.count = 0
         self.mean = np.zeros(THETA_SCALES.size)
         self.squares = np.zeros(THETA_SCALES.size)
@@ -49,5 +64,5 @@ class ThetaSpread:
 
     def scales(self) -> Float:
         if self.count < 10:
-            return THETA_SCALES
+            return self.first
         return np.asarray(1.2 * np.sqrt((self.squares + 0.05) / (self.count + 5)))

@@ -21,6 +21,9 @@ from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.types import Float
 
+SCORING_STEPS = (
+    2  # after some sweeps: theta and M come to rest together, but with one step at times elsewhere
+)
 RATE_BOUNDS = (1e-4, 0.4)
 INVERSE_SIZE_BOUNDS = (1e-4, 4.0)
 # The information takes M as known; on the paper's ensemble this factor restores 90% coverage.
@@ -75,41 +78,44 @@ def fit_theta(
     total_weight = float(seen.sum())
     step_size = 0.02
 
-    def healthy(inverse_size: float) -> Float:
-        out = np.empty(n)
+    slope = np.zeros(n)
+    # what the best values give and what is being tried, in turn: new arrays cost as much as what fills them
+    rooms = [np.empty(n) for _ in range(2 if learn_size else 1)]
+
+    def healthy(inverse_size: float, out: Float) -> Float:
         mixture.healthy_log_pmf(data.counts, data.log_factorial, means, cv2, inverse_size, out)
         return out
 
     fixed_anomalous = None if family.alpha_free else family.terms(data, means, values[0])
-    fixed = None if learn_size else (healthy(values[2]), np.zeros(n))
+    fixed = None if learn_size else healthy(values[2], rooms[0])
 
-    def evaluate(at: Float) -> tuple[float, Float, Float, Float, Float]:
-        if fixed is None:
-            log_healthy = healthy(at[2])
-            slope = (healthy(at[2] * math.exp(step_size)) - log_healthy) / (at[2] * step_size)
-        else:
-            log_healthy, slope = fixed
+    def evaluate(at: Float, room: int, last: bool) -> tuple[float, Float, Float, Float, Float]:
+        log_healthy = healthy(at[2], rooms[room]) if fixed is None else fixed
+        if fixed is None and not last:
+            np.subtract(healthy(at[2] * math.exp(step_size), slope), log_healthy, out=slope)
+            np.divide(slope, at[2] * step_size, out=slope)
         log_anomalous, slope_anomalous = fixed_anomalous or family.terms(data, means, at[0])
         total, gradient, outer = mixture.mixture_scores(
             log_healthy, slope, log_anomalous, slope_anomalous, seen, clear, at[1]
         )
         return total, gradient, outer, log_healthy, log_anomalous
 
-    best = evaluate(values)
-    for _ in range(iterations):
+    room = 0
+    best = evaluate(values, room, last=False)
+    for iteration in range(iterations):
         total, gradient, outer, _, _ = best
         direction = scoring_direction(gradient, outer, values, lows, highs, free, 1e-6 * total_weight)
         moved = False
         for damping in (1.0, 0.5, 0.2, 0.05):
             trial = moved_in_logits(values, lows, highs, free, damping * direction)
-            result = evaluate(trial)
+            result = evaluate(trial, 1 - room, last=iteration + 1 == iterations)
             if result[0] > total:
                 moved = True
                 break
         if not moved:
             break
         gain = result[0] - total
-        values, best = trial, result
+        values, best, room = trial, result, 1 - room
         if gain < 1e-4:
             break
     theta = Parameters(float(values[0]), float(values[1]), float(values[2]))
@@ -133,10 +139,10 @@ def update_theta(
     clear: Float,
     anomalies: bool,
 ) -> ThetaFit:
-    """From two starts the first time, then a few scoring steps from where theta is."""
+    """From two starts the first time, then a scoring step from where theta is."""
     inverse_size = 0.2 if negative_binomial else 0.0
     if theta is not None:
-        starts, iterations = [theta], 3
+        starts, iterations = [theta], SCORING_STEPS
     else:
         low, high = family.alpha_bounds
         starts = [

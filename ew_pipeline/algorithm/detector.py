@@ -29,10 +29,11 @@ from ew_pipeline.errors import DataError, FitError, UsageError
 MODES = ("auto", "thorough", "variational", "large", "fast", "paper", "paper-practical")
 NOISES = ("auto", "poisson", "negative_binomial")
 PROBABILITIES = ("posterior", "drop")
-SECONDS_PER_PASS_ENTRY = 30e-9  # gradient pass of the sampler; a constant, so that runs do not depend on load
-SAMPLED_CHAINS = 5.0  # two chains at two or three ranks
-EASY_SECONDS = 10.0
-DIFFICULT_SECONDS = 60.0
+# A pass of the sampler over one entry, as `ew bench small` prints it, rounded up; a constant, so that runs do
+# not depend on load.
+SECONDS_PER_PASS_ENTRY = 15e-9
+EASY_CHAINS, DIFFICULT_CHAINS = 5, 8  # two at two or three ranks; two at four
+EASY_SECONDS, DIFFICULT_SECONDS = 5.0, 30.0
 MOST_VARIATIONAL = 500_000  # the path over ranks, noises and families takes minutes there, hours at 1e7
 LARGE_MODES = ("large", "fast")
 FEWEST_ENTRIES = 3
@@ -128,7 +129,7 @@ class EntrywiseDetector:
 
     def _explore_and_fit(self, plan: Plan) -> DetectorFit:
         found = explore(plan)
-        budget = self.budget or SamplerBudget()
+        budget = self.budget or SamplerBudget.for_entries(plan.sales.n_observed)
         thorough, reason = self._choose_tier(plan.sales, found, budget)
         plan = replace(plan, mode="thorough" if thorough else "variational", mode_reason=reason)
         return fit_thorough(plan, found, budget) if thorough else fit_variational_tier(plan, found)
@@ -165,13 +166,13 @@ class EntrywiseDetector:
             return False, why
         if self.mode == "thorough":
             return True, "as asked"
-        seconds = sales.n_observed * budget.passes * SAMPLED_CHAINS * SECONDS_PER_PASS_ENTRY
         kinds = []
         if is_sparse(found.data):
             kinds.append("sparse")
         if found.path.negative_binomial:
             kinds.append("overdispersed")
-        limit = DIFFICULT_SECONDS if kinds else EASY_SECONDS
+        limit, chains = (DIFFICULT_SECONDS, DIFFICULT_CHAINS) if kinds else (EASY_SECONDS, EASY_CHAINS)
+        seconds = sales.n_observed * budget.passes * chains * SECONDS_PER_PASS_ENTRY
         described = f"{sales.n_observed} pairs" + (f", {' and '.join(kinds)}" if kinds else "")
         if seconds <= limit:
             return (

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm._adaptation import THETA_SCALES, StepSize, ThetaSpread
+from ew_pipeline.algorithm._adaptation import StepSize, ThetaSpread, first_scales
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
@@ -31,6 +31,7 @@ from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
 
+MOST_FOR_LONG_CHAINS = 20_000
 CAUTIOUS_SHARE = 0.5  # draws of p_A below this quantile of the warm-up make the cautious f
 
 
@@ -48,6 +49,14 @@ class SamplerBudget:
             raise UsageError(
                 f"{self} cannot be run.", "at least 3 to warm up, 1 leapfrog step, and 1 <= kept <= draws."
             )
+
+    @classmethod
+    def for_entries(cls, n_entries: int) -> SamplerBudget:
+        """Shorter where many entries pin every factor down.
+
+        Chains settle there within some twenty trajectories, and an average over fewer draws is as good.
+        """
+        return cls() if n_entries <= MOST_FOR_LONG_CHAINS else cls(warm_up=30, draws=60)
 
     @property
     def passes(self) -> int:
@@ -79,6 +88,7 @@ class Chain:
     kept_right: Float
     acceptance: float
     step: float
+    passes: int  # gradient passes over the data
 
 
 def run_chain(
@@ -97,7 +107,8 @@ def run_chain(
     Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts.
     """
     state = SamplerState(data, table, family, start)
-    scales = THETA_SCALES * np.array([1.0, float(family.alpha_free), 1.0, float(state.shape_free)])
+    first = first_scales(data.counts.size, start.parameters.inverse_size)
+    scales = first * np.array([1.0, float(family.alpha_free), 1.0, float(state.shape_free)])
     if not overdispersed:
         scales *= (0.0, 1.0, 1.0, 1.0)
         state.t[0] = kernels.T_LIMIT - 1.0
@@ -108,7 +119,7 @@ def run_chain(
     likelihood = state.densities(current)
     chol = state.metric(current[0], current[1])
     steps = StepSize(0.15)
-    theta_spread = ThetaSpread()
+    theta_spread = ThetaSpread(first)
     sums = [np.zeros(size) for _ in range(5)]  # f, mu, cautious f, log density and its square
     warm_rates: list[float] = []
     n_cautious = 0
@@ -176,6 +187,7 @@ def run_chain(
         kept_right=kept_right,
         acceptance=acceptance,
         step=steps.value(False),
+        passes=state.passes,
     )
 
 

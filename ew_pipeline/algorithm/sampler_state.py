@@ -45,6 +45,7 @@ class SamplerState:
         start: VariationalFit,
     ):
         self.data, self.table = data, table
+        self.passes = 0  # gradient passes over the data so far
         self.code = _code(family)
         self.s = family.s if isinstance(family, GammaExposure) and self.code == GAMMA else 1.0
         self.shape_free = isinstance(family, GammaExposure) and family.shape_free
@@ -242,6 +243,7 @@ class SamplerState:
             self.shape_slope,
         )
         self.read_theta()
+        self.passes += n_steps + 1
         return within
 
     def resample_prior(self, rng: np.random.Generator) -> None:

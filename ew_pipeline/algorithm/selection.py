@@ -34,6 +34,8 @@ NEGLIGIBLE_DISPERSION = 0.025  # 1 / s0: variance M + M^2 / 67 differs from Pois
 CLEAR_ALPHA = 0.55
 CLEAR_NATS = 50.0
 SMALL_ALPHA = 0.1
+MANY_ENTRIES = 20_000
+CLEAR_GAIN = 0.05  # nats per entry
 ONSET = "uniform_onset"
 PATH_SWEEPS = 150
 PATH_TOLERANCE = 2e-4
@@ -138,7 +140,7 @@ def choose_noise(
     ACCEPT_NATS *and* be overdispersed by more than NEGLIGIBLE_DISPERSION: the cavity score flatters it
     (exposures can follow the noise), but the dispersion it finds on Poisson data is next to nothing.
     Anomalies of another family look like overdispersion, so ``other_families`` with Poisson noise must
-    be beaten as well.
+    be beaten as well, unless no family could make up for it.
     """
     if noise == "negative_binomial":
         return rank_path(data, family, ranks, rng, negative_binomial=True, axes=axes)
@@ -150,6 +152,8 @@ def choose_noise(
     rival = max(rivals, key=lambda fit: fit.score)
     if rival.parameters.inverse_size <= NEGLIGIBLE_DISPERSION or rival.score <= path.best.score + ACCEPT_NATS:
         return path
+    if _beyond_families(data.counts.size, rival.score - path.best.score):
+        other_families = ()
     explained = [rival_fit(data, other, path.best, negative_binomial=False).score for other in other_families]
     needed = max([path.best.score, *explained]) + ACCEPT_NATS
     if rival.score <= needed:
@@ -158,6 +162,14 @@ def choose_noise(
     overdispersed = rank_path(data, family, coarse, rng, negative_binomial=True, axes=axes)
     # a rival that won only by where it started from has won nothing
     return overdispersed if overdispersed.best.score > needed else path
+
+
+def _beyond_families(n_entries: int, gain: float) -> bool:
+    """Whether noise explains so much more that the anomalies' family cannot be the reason.
+
+    Asked only of weeks on which three more fits take seconds.
+    """
+    return n_entries > MANY_ENTRIES and gain > CLEAR_GAIN * n_entries
 
 
 def rival_fit(

@@ -238,8 +238,7 @@ def fit_variational(
     sweep = 5 if parameters else WARM_UP_SWEEPS
     factors.sweep(data, exposed, seen32, sweep)
     while True:
-        variance = _cavity(data, factors, exposed, means, cavity, cv2)
-        in_sample_cv2 = variance / means**2
+        in_sample_cv2 = _cavity(data, factors, exposed, means, cavity, cv2)
         if axes is not None and theta is not None:
             axes = _update_axes(data, factors, family, axes, theta, seen, means, cavity, cv2)
             clear = axes.clear(data)
@@ -248,7 +247,7 @@ def fit_variational(
         mixture.healthy_share(
             found.log_healthy, found.log_anomalous, clear, theta.anomaly_rate, healthy, scores
         )
-        previous, score = score, float(seen @ scores)
+        previous, score = score, found.log_likelihood
         change = abs(score - previous) / n
         if change < tolerance or sweep >= max_sweeps:
             break
@@ -268,7 +267,7 @@ def fit_variational(
         parameters=theta,
         prior_shapes=(factors.prior_shape[0], factors.prior_shape[1]),
         score=float(score),
-        null_score=float(seen @ found.log_healthy),
+        null_score=float((seen * found.log_healthy).sum()),
         n_sweeps=sweep,
         converged=change < CONVERGED,
         axes=axes,
@@ -303,7 +302,7 @@ def _cavity(
     data: Observations, factors: _Factors, exposed: Float32, means: Float, cavity: Float, cv2: Float
 ) -> Float:
     """Leave-one-out means (with the level) and squared coefficients of variation, in place; returns the
-    in-sample variance of M."""
+    in-sample squared coefficients of variation of M."""
     sales = data.sales
     factors.rates(data, means)
     variance = np.zeros(means.size)
@@ -320,4 +319,6 @@ def _cavity(
     )
     leave_one_out(data.counts, exposed.astype(np.float64), means, variance, cavity, cv2)
     cavity *= data.level
+    variance /= means
+    variance /= means
     return variance
