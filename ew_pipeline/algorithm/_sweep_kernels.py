@@ -25,6 +25,7 @@ SMALLEST_RATE = np.float32(1e-12)
 # exp(digamma(z + 1/2)) = z + C1/z + C3/z^3 + C5/z^5 + ..., which is within 1e-7 from z = 3.5 on
 SHIFT = np.float32(3.5)
 C1, C3, C5 = np.float32(1 / 24), np.float32(-37 / 5760), np.float32(10313 / 2903040)
+RESOLVED = 1e-6  # of the diagonal
 NEVER = 1e30  # s / alpha of a family whose anomalies sell nothing
 
 
@@ -328,7 +329,10 @@ def _line_variance(
 
 @njit
 def _inverse(matrix: Float, work: Float, out: Float) -> None:
-    """Inverse of a small symmetric positive definite matrix by Cholesky, into ``out``."""
+    """Inverse of a small symmetric positive definite matrix by Cholesky, into ``out``.
+
+    Its entries are sums in single precision, and a pivot below what they can resolve is held there.
+    """
     r = matrix.shape[0]
     for i in range(r):
         for j in range(i + 1):
@@ -336,7 +340,7 @@ def _inverse(matrix: Float, work: Float, out: Float) -> None:
             for k in range(j):
                 total -= work[i, k] * work[j, k]
             if i == j:
-                work[i, i] = math.sqrt(max(total, 1e-300))
+                work[i, i] = math.sqrt(max(total, RESOLVED * matrix[i, i]))
             else:
                 work[i, j] = total / work[j, j]
     for c in range(r):

@@ -23,8 +23,8 @@ from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
 from ew_pipeline.algorithm.sampler_state import CountTable
 from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.variational import fit_variational, start_factors
-from ew_pipeline.bench.command import required_table
 from ew_pipeline.bench.requirements import Requirement, at_most
+from ew_pipeline.bench.tables import required_table
 from ew_pipeline.console import emit_json, results, step
 from ew_pipeline.data.history import trailing_level
 from ew_pipeline.data.sales_matrix import SalesMatrix
