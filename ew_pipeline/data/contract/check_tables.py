@@ -20,9 +20,11 @@ from ew_pipeline.week import Week
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
 
 ROWS_AT_ONCE = 2_000_000
-KEYS = {"sales": "store_id, sku_id, week", "stores": "store_id", "skus": "sku_id"}
+SALES_KEY = ("store_id", "sku_id", "week")
+KEYS = {"stores": "store_id", "skus": "sku_id"}
 
 
 def check_sales(
@@ -38,7 +40,6 @@ def check_sales(
 ) -> None:
     """Rows of ``week``, of each earlier week, and those whose week cannot be read (judged with ``week``)."""
     suite = load_suite("sales")
-    _count_copies("sales", connection)
     listed = _listed_stores(connection) if has_listing else None
     lost: list[tuple[Finding, np.ndarray]] = []
     for weeks in [*_groups(earlier, connection), (week,), ()]:
@@ -49,7 +50,7 @@ def check_sales(
         if frame.empty and weeks != (week,):
             continue
         rows = frame.pop("row").to_numpy(dtype=np.int64)
-        frame["copies"] = _copies_of("sales", rows, connection)
+        frame["copies"] = _copies_in(frame)  # all rows of a week are in one frame
         if listed is not None and weeks == (week,):  # a store may have closed since
             codes = frame["store_id"].cat.codes.to_numpy()
             frame["store_listed"] = np.where(codes < 0, 1, listed[codes]).astype(np.int8)
@@ -175,6 +176,21 @@ def _copies_of(table: str, rows: np.ndarray, connection: duckdb.DuckDBPyConnecti
         position = np.minimum(np.searchsorted(found["row"], rows), found["row"].size - 1)
         hit = found["row"][position] == rows
         copies[hit] = found["copies"][position[hit]]
+    return copies
+
+
+def _copies_in(frame: pd.DataFrame) -> np.ndarray:
+    """How many rows of sales share each row's key; 1 where a part of it is missing."""
+    key, whole = np.zeros(len(frame), dtype=np.int64), np.ones(len(frame), dtype=np.bool_)
+    for name in SALES_KEY:
+        codes = frame[name].cat.codes.to_numpy()
+        key = key * len(frame[name].cat.categories) + codes
+        whole &= codes >= 0
+    copies = np.ones(len(frame), dtype=np.int64)  # of other integers every value is compared in Python
+    ordered = np.sort(key[whole])
+    if (ordered[1:] == ordered[:-1]).any():  # rarely: counting takes several times as long as asking
+        _, place, counts = np.unique(key[whole], return_inverse=True, return_counts=True)
+        copies[whole] = counts[place]
     return copies
 
 
