@@ -22,17 +22,22 @@ TOGETHER = 4096  # columns: a cache line each, for rows and for counts, is half 
 def columns_of(cols: Int32, n_columns: int) -> Int64:
     """Where each column begins."""
     starts = np.zeros(n_columns + 1, dtype=np.int64)
-    np.cumsum(np.bincount(cols, minlength=n_columns), out=starts[1:])
-    return starts
+    _count(cols, starts)
+    return np.cumsum(starts)
 
 
 def by_column(
-    indptr: Int64, cols: Int32, starts: Int64, values: NDArray[Any], threads: int = 1
+    indptr: Int64,
+    cols: Int32,
+    starts: Int64,
+    values: NDArray[Any],
+    threads: int = 1,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """``values`` of the entries in column-major order, rows ascending."""
-    out = np.empty_like(values)
-    _in_groups(lambda first, end: _values(first, end, indptr, cols, starts, values, out), starts, threads)
-    return out
+    """``values`` of the entries in column-major order, rows ascending; in ``out`` if it is given."""
+    found = np.empty_like(values) if out is None else out
+    _in_groups(lambda first, end: _values(first, end, indptr, cols, starts, values, found), starts, threads)
+    return found
 
 
 def rows_and_counts_by_column(
@@ -52,6 +57,13 @@ def _in_groups(work: Any, starts: Int64, threads: int) -> None:
     n_columns = starts.size - 1
     cuts = np.append(np.arange(0, n_columns, TOGETHER), n_columns)
     run_blocks(work, cuts, min(threads, cuts.size - 1))
+
+
+@njit
+def _count(cols: Int32, starts: Int64) -> None:
+    """Entries of column j added to starts[j + 1]; numpy's own would first make all of them 64 bits wide."""
+    for col in cols:
+        starts[col + 1] += 1
 
 
 @njit

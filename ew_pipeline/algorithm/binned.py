@@ -61,15 +61,17 @@ class Grid:
         """The middle of each band."""
         return np.asarray(np.exp(self.low + (np.arange(self.n_bands) + 0.5) * self.width))
 
-    def scaled(self, scale: Float, means: Float32, cv2: Float32, threads: int = 1) -> Float32:
-        """The means times scale[class, band]."""
-        out = np.empty_like(means)
+    def scaled(
+        self, scale: Float, means: Float32, cv2: Float32, threads: int = 1, out: Float32 | None = None
+    ) -> Float32:
+        """The means times scale[class, band], in ``out`` if it is given."""
+        found = np.empty_like(means) if out is None else out
 
         def block(first: int, end: int) -> None:
-            scale_entries(first, end, means, cv2, self.edges, self.low, self.width, scale, out)
+            scale_entries(first, end, means, cv2, self.edges, self.low, self.width, scale, found)
 
         in_entry_blocks(block, means.size, threads)
-        return out
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,16 +59,25 @@ class BothWays:
     def n_observed(self) -> int:
         return self.by_row.counts.size
 
-    def with_healthy(self, healthy: Float32, threads: int) -> BothWays:
-        """The same entries, each with its probability of being healthy, given in row-major order."""
+    def with_healthy(self, healthy: Float32, threads: int, space: Float32 | None = None) -> BothWays:
+        """The same entries, each with its probability of being healthy, given in row-major order.
+
+        ``space``: where these are put column by column. Rounds that follow each other share it, and so need
+        the memory from the system once only.
+        """
         rows = self.by_row
-        healthy = _frozen(healthy)
-        turned = by_column(rows.indptr, rows.others, self.by_column.indptr, healthy, threads)
+        healthy = _seen(healthy)
+        turned = by_column(rows.indptr, rows.others, self.by_column.indptr, healthy, threads, space)
         return replace(
             self,
             by_row=replace(rows, healthy=healthy),
-            by_column=replace(self.by_column, healthy=_frozen(turned)),
+            by_column=replace(self.by_column, healthy=_seen(turned)),
         )
+
+
+def _seen(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, not to be written to from here."""
+    return _frozen(array.view())
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -119,7 +119,10 @@ def fit_large(
     ``noise``: "poisson", "negative_binomial", or "auto": negative binomial where it is clearly better.
     """
     rows = both.by_row
-    means, cavity, cv2 = (np.empty(both.n_observed, dtype=np.float32) for _ in range(3))
+    # Once for all rounds: getting memory from the system takes longer than most passes over it.
+    means, cavity, cv2, predicted, healthy, turned = (
+        np.empty(both.n_observed, dtype=np.float32) for _ in range(6)
+    )
     state = FactorState.start(both, *start)
     variance = Variance()
     last: Parameters | None = None
@@ -133,13 +136,13 @@ def fit_large(
         found = fit_noise(bins, ratio, family, noise, last)
         p = found.parameters
         scale = ratio / (1.0 - p.anomaly_rate * (1.0 - family.mean_factor(p.alpha)))
-        predicted = bins.grid.scaled(scale, cavity, cv2, threads)
-        healthy = healthy_probabilities(rows.counts, predicted, cv2, family, p, threads)
+        bins.grid.scaled(scale, cavity, cv2, threads, predicted)
+        healthy_probabilities(rows.counts, predicted, cv2, family, p, threads, healthy)
         rounds += 1
         converged = last is not None and settled(last, p)
         if converged or rounds == effort.rounds:
             break
-        both = both.with_healthy(healthy, threads)
+        both = both.with_healthy(healthy, threads, turned)
         variance = variance_of(family, p)
         last = p
     null = fit_binned(found.terms, family, negative_binomial=p.inverse_size > 0.0, anomalies=False, start=p)
@@ -244,10 +247,16 @@ def learnt_prior(factor: Real, inverses: Real) -> Prior:
 
 
 def healthy_probabilities(
-    counts: Int32, means: Float32, cv2: Float32, family: ExposureFamily, p: Parameters, threads: int = 1
+    counts: Int32,
+    means: Float32,
+    cv2: Float32,
+    family: ExposureFamily,
+    p: Parameters,
+    threads: int = 1,
+    out: Float32 | None = None,
 ) -> Float32:
-    """f of every entry from its predicted mean."""
-    healthy = np.empty(counts.size, dtype=np.float32)
+    """f of every entry from its predicted mean, in ``out`` if it is given."""
+    healthy = np.empty(counts.size, dtype=np.float32) if out is None else out
     s = _shape(family)
     steps = np.log1p(np.arange(int(counts.max(initial=0))) / s) if 0.0 < s < math.inf else np.zeros(1)
     rising = np.append(0.0, np.cumsum(steps))

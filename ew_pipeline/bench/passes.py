@@ -116,11 +116,14 @@ def _steps(sales: SalesMatrix, rank: int, timed: Stopwatch) -> None:
     bins = timed("bins", lambda: bin_counts(sales.counts, cavity, cv2, grid, threads), 12)
     ratio = calibration(bins)
     theta = timed("theta and noise", lambda: fit_noise(bins, ratio, family, "auto", None)).parameters
-    timed("calibration", lambda: grid.scaled(ratio, cavity, cv2, threads), 12)
-    healthy = timed(
-        "posterior", lambda: healthy_probabilities(sales.counts, cavity, cv2, family, theta, threads), 16
+    space, healthy = np.empty_like(cavity), np.empty_like(cavity)
+    timed("calibration", lambda: grid.scaled(ratio, cavity, cv2, threads, space), 12)
+    timed(
+        "posterior",
+        lambda: healthy_probabilities(sales.counts, cavity, cv2, family, theta, threads, healthy),
+        16,
     )
-    weighed = timed("f by column", lambda: both.with_healthy(healthy, threads), 4 + 4 + 4)
+    weighed = timed("f by column", lambda: both.with_healthy(healthy, threads, space), 4 + 4 + 4)
     timed(
         "mixture-weighted sweep",
         lambda: state.sweep(weighed, variance_of(family, theta), threads),
