@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from ew_pipeline.algorithm._fast_math import exp_double, log_double
+from ew_pipeline.algorithm._double_math import exp_inplace, log_into
 from ew_pipeline.algorithm._numba import njit, njit_vector
 from ew_pipeline.algorithm.anomaly_models import log_uniform
-from ew_pipeline.algorithm.types import Float, Int64
+from ew_pipeline.algorithm.types import Float
 
 LOG_ZERO = -700.0  # exp of it is the smallest normal double; stands for "impossible"
 SURELY_HEALTHY = 1.0 - 1e-5
@@ -52,7 +52,7 @@ def healthy_log_pmf(
     """
     y = np.empty((3, CHUNK))
     logs = np.empty((3, CHUNK))
-    scratch = np.empty(CHUNK, np.int64)
+    scratch = np.empty(CHUNK)
     for first in range(0, counts.size, CHUNK):
         n = min(CHUNK, counts.size - first)
         start = np.uint64(first)
@@ -63,7 +63,7 @@ def healthy_log_pmf(
             y[1, t] = means[p]
             y[2, t] = 1.0 + means[p] * spread
         for k in range(3):
-            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+            log_into(y[k], y[k].view(np.int64), scratch, scratch.view(np.int64), logs[k], n)
         for t in range(n):
             p = start + np.uint64(t)
             x = counts[p]
@@ -110,7 +110,7 @@ def gamma_exposure_terms(
     """log NB(x; alpha mu, s) and its derivative in alpha."""
     y = np.empty((2, CHUNK))
     logs = np.empty((2, CHUNK))
-    scratch = np.empty(CHUNK, np.int64)
+    scratch = np.empty(CHUNK)
     poisson = s > LARGE_SIZE
     for first in range(0, counts.size, CHUNK):
         n = min(CHUNK, counts.size - first)
@@ -120,7 +120,7 @@ def gamma_exposure_terms(
             y[0, t] = alpha * means[p]
             y[1, t] = 1.0 if poisson else y[0, t] + s
         for k in range(1 if poisson else 2):
-            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+            log_into(y[k], y[k].view(np.int64), scratch, scratch.view(np.int64), logs[k], n)
         if poisson:
             for t in range(n):
                 p = start + np.uint64(t)
@@ -201,7 +201,7 @@ def mixture_scores(
     of its own (axis_rates.py).
     """
     ratio, mix, log_mix = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
-    scratch = np.empty(CHUNK, np.int64)
+    scratch = np.empty(CHUNK)
     total = g0 = g1 = g2 = h00 = h10 = h11 = h20 = h21 = h22 = 0.0
     for first in range(0, log_healthy.size, CHUNK):
         n = min(CHUNK, log_healthy.size - first)
@@ -240,19 +240,19 @@ def _mix(
     ratio: Float,
     mix: Float,
     log_mix: Float,
-    scratch: Int64,
+    scratch: Float,
 ) -> None:
     """Likelihood ratios, and the mixture's likelihood over the healthy one's with its logarithm."""
     start = np.uint64(first)
     for t in range(n):
         p = start + np.uint64(t)
         ratio[t] = min(log_anomalous[p] - log_healthy[p], 600.0)
-    exp_double(ratio, scratch, scratch.view(np.float64), n)
+    exp_inplace(ratio, scratch, scratch.view(np.int64), n)
     for t in range(n):
         p = start + np.uint64(t)
         healthy = (1.0 - rate) * clear[p]
         mix[t] = healthy + (1.0 - healthy) * ratio[t]
-    log_double(mix.view(np.int64), scratch, scratch.view(np.float64), log_mix, n)
+    log_into(mix, mix.view(np.int64), scratch, scratch.view(np.int64), log_mix, n)
 
 
 @njit_vector
@@ -261,7 +261,7 @@ def healthy_share(
 ) -> None:
     """f = P(healthy | x) per entry into ``out``, its log predictive under the mixture into ``scores``."""
     ratio, mix, log_mix = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
-    scratch = np.empty(CHUNK, np.int64)
+    scratch = np.empty(CHUNK)
     for first in range(0, log_healthy.size, CHUNK):
         n = min(CHUNK, log_healthy.size - first)
         start = np.uint64(first)

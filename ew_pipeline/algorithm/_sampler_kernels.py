@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ew_pipeline.algorithm._fast_math import exp_double, log_double
+from ew_pipeline.algorithm._double_math import exp_inplace, log_into
 from ew_pipeline.algorithm._gradient_kernels import CURVE_STEP, GAMMA, UNIFORM, ZERO
 from ew_pipeline.algorithm._mixture_kernels import CHUNK
 from ew_pipeline.algorithm._numba import njit, njit_vector
@@ -186,7 +186,7 @@ def densities(
     rank = left.shape[1]
     y, logs = np.empty((3, CHUNK)), np.empty((3, CHUNK))
     x, normal = np.empty(CHUNK), np.empty(CHUNK)
-    scratch = np.empty(CHUNK, np.int64)
+    scratch = np.empty(CHUNK)
     total = 0.0
     i = 0
     for first in range(0, kind.size, CHUNK):
@@ -212,7 +212,7 @@ def densities(
             y[1, t] = 1.0 + out_means[p] / s0
             y[2, t] = 1.0 + out_means[p] * (alpha / s)
         for k in range(3 if family == GAMMA else 2):
-            log_double(y[k].view(np.int64), scratch, scratch.view(np.float64), logs[k], n)
+            log_into(y[k], y[k].view(np.int64), scratch, scratch.view(np.int64), logs[k], n)
         for t in range(n):
             p = start + np.uint64(t)
             out_density[p] -= (x[t] + s0) * logs[1, t]
@@ -231,10 +231,10 @@ def densities(
         for t in range(n):
             p = start + np.uint64(t)
             y[1, t] = min(out_healthy[p] - out_density[p], 600.0)
-        exp_double(y[1], scratch, scratch.view(np.float64), n)
+        exp_inplace(y[1], scratch, scratch.view(np.int64), n)
         for t in range(n):
             y[2, t] = normal[t] + y[1, t] * (1.0 - normal[t])
-        log_double(y[2].view(np.int64), scratch, scratch.view(np.float64), logs[2], n)
+        log_into(y[2], y[2].view(np.int64), scratch, scratch.view(np.int64), logs[2], n)
         for t in range(n):
             p = start + np.uint64(t)
             out_healthy[p] = normal[t] / y[2, t]
@@ -457,10 +457,10 @@ def exponentials(logs: Float, factors: Float, single: Float32) -> None:
     """Factors from their logarithms; factor by factor in single precision."""
     n, rank = logs.shape
     flat, source = factors.ravel(), logs.ravel()
-    scratch = np.empty(flat.size, np.int64)
+    scratch = np.empty(flat.size)
     for e in range(flat.size):
         flat[e] = min(max(source[e], -60.0), 40.0)
-    exp_double(flat, scratch, scratch.view(np.float64), flat.size)
+    exp_inplace(flat, scratch, scratch.view(np.int64), flat.size)
     for i in range(n):
         for k in range(rank):
             single[k, i] = factors[i, k]

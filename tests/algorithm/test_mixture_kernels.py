@@ -39,33 +39,6 @@ def fast_exp(values):
     return y.astype(np.float64)
 
 
-def double_log(values):
-    y = np.asarray(values, dtype=np.float64)
-    scratch, out = np.empty(y.size, np.int64), np.empty(y.size)
-    fast.log_double(y.view(np.int64), scratch, scratch.view(np.float64), out, y.size)
-    return out
-
-
-def double_exp(values):
-    y = np.array(values, dtype=np.float64)
-    scratch = np.empty(y.size, np.int64)
-    fast.exp_double(y, scratch, scratch.view(np.float64), y.size)
-    return y
-
-
-def test_log_in_double_precision_over_all_magnitudes_and_next_to_one():
-    y = np.concatenate([np.geomspace(1e-290, 1e290, 20_001), np.linspace(0.5, 2.0, 20_001)])
-    np.testing.assert_allclose(double_log(y), np.log(y), rtol=1e-15, atol=2e-13)
-    assert double_log([1.0])[0] == 0.0
-
-
-def test_exp_in_double_precision_and_at_its_limits():
-    y = np.linspace(-700.0, 700.0, 40_001)
-    np.testing.assert_allclose(double_exp(y), np.exp(y), rtol=2e-13)
-    assert double_exp([-1e7])[0] == 2.0**-1020
-    assert double_exp([1e7])[0] == 2.0**1020
-
-
 def test_fast_log_of_mantissas_is_within_three_millionths():
     y = np.linspace(1.0, 2.0, 200_001, dtype=np.float32)[:-1]
     assert np.abs(fast_log(y) - np.log(y.astype(np.float64))).max() < 3e-6
