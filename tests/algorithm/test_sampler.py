@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm._adaptation import THETA_SCALES
+from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
@@ -126,6 +126,13 @@ def test_trajectories_conserve_energy_as_the_step_shrinks(family, any_shape):
         chol = state.metric(out[0], out[1])
         accepted.append(_trajectory(state, likelihood, chol, scales, 0.02, 50, rng, out)[1])
     assert min(accepted) > 0.97
+
+
+def test_first_steps_of_the_dispersion_are_as_short_as_the_data_know_it():
+    assert first_scales(6000, 0.2)[0] == pytest.approx(0.1)
+    np.testing.assert_array_equal(first_scales(6000, 0.2)[1:], THETA_SCALES[1:])
+    for entries, inverse_size in ((6000, 0.0), (100, 0.2)):  # not overdispersed; too few to know
+        np.testing.assert_array_equal(first_scales(entries, inverse_size), THETA_SCALES)
 
 
 def test_noise_that_is_forced_to_be_poisson_stays_so():
