@@ -238,7 +238,7 @@ def test_dask_knows_how_large_a_block_is(sales):
     from dask.sizeof import sizeof
 
     (block,) = LocalBlocks.cut(sales, [0, N]).blocks
-    assert 20 * sales.n_observed < sizeof(block) < 21 * sales.n_observed + 100_000
+    assert 16 * sales.n_observed < sizeof(block) < 17 * sales.n_observed + 100_000
 
 
 def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(cluster, tmp_path):
