@@ -48,13 +48,13 @@ class Contender:
 
     def absent(self, size: Size) -> str:
         """Why it cannot run here; empty if it can."""
-        if find_spec(self.needs) is None:
-            return f"{self.needs} is not installed (pip install 'ew-pipeline[bench]')"
-        if self.program and shutil.which(self.program) is None:
-            return f"it needs {self.program}, which is not on the path"
         needed = 8.0 * size.rows * size.cols * DENSE_COPIES
         if self.dense and needed > MOST_DENSE:
             return f"it works on dense arrays, {needed / 1e9:.0f} GB at this size"
+        if find_spec(self.needs) is None:
+            return f"{self.needs} is not installed"
+        if self.program and shutil.which(self.program) is None:
+            return f"it needs {self.program}, which is not on the path"
         return ""
 
 

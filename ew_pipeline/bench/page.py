@@ -39,7 +39,7 @@ def markdown(documents: Sequence[dict[str, Any]]) -> str:
     parts = [_table(("", "required", "seen", ""), _required(documents))]
     for document in documents:
         if "contenders" in document:
-            head = ("", "CPU s", "wall s", "extra GB", "compiling, CPU s", "error observed / unobserved")
+            head = ("", "CPU s", "wall s", "extra GB", "warm-up, CPU s", "error observed / unobserved")
             parts.append(_table(head, [_contender(*item) for item in document["contenders"].items()]))
             parts += [f"{name}: not run, {why}.\n" for name, why in document["skipped"].items()]
         if document.get("steps"):
