@@ -7,7 +7,7 @@ fast    one round, the rank on a part of the rows             a few seconds at n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Spending:
 
 
 QUICK_FROM = 200_000  # pairs; below, all rounds take a second or two
+# With fewer pairs theta moves more from round to round, and rounds are cheap.
+PATIENT_UP_TO, MORE_ROUNDS = 1_000_000, 20
 
 SPENDING = {
     "large": Spending(FULL, 4_000_000),
@@ -47,6 +49,8 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
     """Rank on held-out pairs, then M and theta together. "auto" is the exponential onset here."""
     mode = plan.mode if plan.sales.n_observed >= QUICK_FROM else "large"
     spending = SPENDING[mode]
+    if mode == "large" and plan.sales.n_observed < PATIENT_UP_TO:
+        spending = replace(spending, effort=replace(spending.effort, rounds=MORE_ROUNDS))
     threads = plan.n_threads or available_threads()
     name = "exponential" if plan.anomaly == "auto" else plan.anomaly
     family = exposure_family(name)

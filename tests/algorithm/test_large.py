@@ -187,6 +187,13 @@ def test_auto_takes_it_above_half_a_million_pairs_and_says_so(monkeypatch, poiss
     assert "250,000 pairs" in fit.mode_reason_
 
 
+def test_with_a_level_auto_takes_it_sooner(poisson):
+    level = np.full(poisson.sales.n_observed, 5.0)
+    fit = EntrywiseDetector(rank=1).fit(poisson.sales, level=level)
+    assert fit.mode_ == "large"
+    assert "250,000 pairs with a level" in fit.mode_reason_
+
+
 @pytest.mark.parametrize("mode", ["large", "fast"])
 def test_with_a_level_the_low_rank_is_the_ratio(mode, poisson):
     rng = np.random.default_rng(7)
