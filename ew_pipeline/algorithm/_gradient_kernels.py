@@ -13,7 +13,7 @@ import numpy as np
 
 from ew_pipeline.algorithm._fast_math import exp_inplace, log_into
 from ew_pipeline.algorithm._line_kernels import pull_of_line, rates_of_line
-from ew_pipeline.algorithm._numba import njit_vector
+from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.types import Float32, Int32, Int64
 
 GAMMA, THINNING, ZERO, UNIFORM = 0, 1, 2, 3  # how an anomalous count arises; see sampler.py
@@ -26,7 +26,7 @@ CURVE_START = -6.0  # log b below which the uniform family's likelihood does not
 BLOCK = 1024  # entries that are worked on together: long loops, and all in the nearest cache
 
 
-@njit_vector
+@njit_fast
 def gradient(
     indptr: Int64,
     cols: Int32,

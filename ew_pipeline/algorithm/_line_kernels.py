@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.algorithm._numba import njit_vector
+from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.types import Float32, Int32
 
 ZERO = np.float32(0.0)
 SPREAD_FROM = 4  # a line is spread out if at least one in this many of its pairs is observed
 
 
-@njit_vector
+@njit_fast
 def rates_of_line(
     i: int,
     first: int,
@@ -48,7 +48,7 @@ def rates_of_line(
             out[t] = total
 
 
-@njit_vector
+@njit_fast
 def pull_of_line(
     i: int,
     first: int,

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ew_pipeline.algorithm._double_math import exp_inplace, log_into
-from ew_pipeline.algorithm._numba import njit, njit_vector
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float
 
@@ -41,7 +41,7 @@ def log_rising(x: float, size: float) -> float:
     return math.lgamma(x + size) - math.lgamma(size)
 
 
-@njit_vector
+@njit_fast
 def healthy_log_pmf(
     counts: Float, log_factorial: Float, means: Float, cv2: Float, inverse_size: float, out: Float
 ) -> None:
@@ -103,7 +103,7 @@ def _log_rising_scaled(x: float, spread: float) -> float:
     return log_rising(x, size) - x * math.log(size)
 
 
-@njit_vector
+@njit_fast
 def gamma_exposure_terms(
     counts: Float, log_factorial: Float, means: Float, alpha: float, s: float, log_pmf: Float, slope: Float
 ) -> None:
@@ -184,7 +184,7 @@ def uniform_exposure_weights(
         out[e] = (healthy[e] * tau0 + (1.0 - healthy[e]) * tau1) * level[e]
 
 
-@njit_vector
+@njit_fast
 def mixture_scores(
     log_healthy: Float,
     slope_healthy: Float,
@@ -229,7 +229,7 @@ def mixture_scores(
     return total, np.array([g0, g1, g2]), outer
 
 
-@njit_vector
+@njit_fast
 def _mix(
     first: int,
     n: int,
@@ -255,7 +255,7 @@ def _mix(
     log_into(mix, mix.view(np.int64), scratch, scratch.view(np.int64), log_mix, n)
 
 
-@njit_vector
+@njit_fast
 def healthy_share(
     log_healthy: Float, log_anomalous: Float, clear: Float, rate: float, out: Float, scores: Float
 ) -> None:

@@ -20,7 +20,7 @@ import numba.core.config
 BASELINE = "x86-64-v3"  # AVX2 and FMA: servers since 2013
 _BASELINE_FEATURES = ("avx2", "fma", "bmi2", "f16c", "lzcnt", "movbe")
 
-VECTOR_MATH = {"reassoc", "contract", "nnan", "ninf", "nsz"}
+FAST_MATH = {"reassoc", "contract", "nnan", "ninf", "nsz"}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,22 +48,16 @@ def njit(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def njit_fast(function: Callable[P, R]) -> Callable[P, R]:
-    """The same with fused and reordered arithmetic, for sums where the last bits do not matter."""
-    return cast(
-        Callable[P, R], numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
-    )
+    """The same with fused and reordered arithmetic, for sums where the last bits do not matter.
 
-
-def njit_vector(function: Callable[P, R]) -> Callable[P, R]:
-    """Reordered sums as with njit_fast, but divisions as they are written.
-
-    Otherwise vectors of single-precision quotients are made from the processor's estimate of the reciprocal,
-    which differs between makers, and from the quotients of a loop that is not vectorised: which of the two
-    runs can depend on where in memory the arrays happen to be.
+    Divisions are as they are written. With all of LLVM's fast arithmetic, vectors of single-precision
+    quotients are made from the processor's estimate of the reciprocal, which differs between makers, and
+    from the quotients of a loop that is not vectorised: which of the two runs can depend on where in memory
+    the arrays happen to be.
     """
     return cast(
         Callable[P, R],
-        numba.njit(cache=True, nogil=True, fastmath=VECTOR_MATH, error_model="numpy")(function),
+        numba.njit(cache=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function),
     )
 
 
@@ -75,4 +69,6 @@ def njit_parallel(function: Callable[P, R]) -> Callable[P, R]:
 
 def njit_inline(function: Callable[P, R]) -> Callable[P, R]:
     """For small loops that belong inside another kernel, so that LLVM sees them together."""
-    return cast(Callable[P, R], numba.njit(inline="always", fastmath=True, error_model="numpy")(function))
+    return cast(
+        Callable[P, R], numba.njit(inline="always", fastmath=FAST_MATH, error_model="numpy")(function)
+    )

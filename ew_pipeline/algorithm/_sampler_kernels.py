@@ -13,7 +13,7 @@ import numpy as np
 from ew_pipeline.algorithm._double_math import exp_inplace, log_into
 from ew_pipeline.algorithm._gradient_kernels import CURVE_STEP, GAMMA, UNIFORM, ZERO
 from ew_pipeline.algorithm._mixture_kernels import CHUNK
-from ew_pipeline.algorithm._numba import njit, njit_vector
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm._variational_kernels import digamma
 from ew_pipeline.algorithm.anomaly_models import log_uniform
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
@@ -159,7 +159,7 @@ def uniform_curves(kinds: Float, start: float, out: Float32) -> None:
             out[k, node, 1] = (math.exp(-b - value) - 1.0 - kinds[k]) * CURVE_STEP
 
 
-@njit_vector
+@njit_fast
 def densities(
     indptr: Int64,
     cols: Int32,
@@ -452,7 +452,7 @@ def drift(
     exponentials(logs, factors, single)
 
 
-@njit_vector
+@njit_fast
 def exponentials(logs: Float, factors: Float, single: Float32) -> None:
     """Factors from their logarithms; factor by factor in single precision."""
     n, rank = logs.shape

@@ -16,7 +16,7 @@ import numpy as np
 
 from ew_pipeline.algorithm._fast_math import exp_inplace
 from ew_pipeline.algorithm._line_kernels import SPREAD_FROM, ZERO, rates_of_line
-from ew_pipeline.algorithm._numba import njit, njit_vector
+from ew_pipeline.algorithm._numba import njit, njit_fast
 from ew_pipeline.algorithm.types import Float, Float32, Int32, Int64
 
 ONE, TWO, THREE = np.float32(1.0), np.float32(2.0), np.float32(3.0)
@@ -29,7 +29,7 @@ RESOLVED = 1e-6  # of the diagonal
 NEVER = 1e30  # s / alpha of a family whose anomalies sell nothing
 
 
-@njit_vector
+@njit_fast
 def sweeps(
     count: int,
     weigh: bool,
@@ -94,7 +94,7 @@ def sweeps(
         )
 
 
-@njit_vector
+@njit_fast
 def _expose(
     indptr: Int64,
     cols: Int32,
@@ -126,7 +126,7 @@ def _expose(
             exposed[p] = (tau1 + healthy[p] * (tau0 - tau1)) * level[p] * seen[p]
 
 
-@njit_vector
+@njit_fast
 def _update_lines(
     indptr: Int64,
     others: Int32,
@@ -183,7 +183,7 @@ def _update_lines(
     _mean_and_geo(shape.ravel(), rate.ravel(), mean.ravel(), geo.ravel())
 
 
-@njit_vector
+@njit_fast
 def _sum_line(
     i: int,
     length: int,
@@ -218,7 +218,7 @@ def _sum_line(
         rate[k, i] = b + exposure
 
 
-@njit_vector
+@njit_fast
 def _mean_and_geo(shape: Float32, rate: Float32, mean: Float32, geo: Float32) -> None:
     """E and exp(E log) of Gamma(shape, rate): shape / rate and exp(digamma(shape)) / rate.
 
@@ -258,7 +258,7 @@ def mean_log(geo: Float32) -> float:
     return total / geo.size
 
 
-@njit_vector
+@njit_fast
 def side_variance(
     indptr: Int64,
     others: Int32,
@@ -301,7 +301,7 @@ def side_variance(
                 variance[np.uint64(entry[np.uint64(first + t)])] += total[t]
 
 
-@njit_vector
+@njit_fast
 def _line_variance(
     length: int, v: Float32, weight: Float32, ridge: float, work: Float, total: Float32
 ) -> None:

@@ -105,7 +105,8 @@ def calibration(bins: Bins) -> Float:
         sums = [np.bincount(knot, weights=w)[weight > 0] for w in (n * log_means, sold, n * means)]
         at = sums[0] / weight[weight > 0]
         ratio[c] = np.exp(np.interp(log_means, at, np.log(np.maximum(sums[1], 0.5) / sums[2])))
-    return ratio
+    # numpy's exponentials differ between processors in their last bit, and factors must not
+    return ratio.astype(np.float32).astype(np.float64)
 
 
 def censored_terms(bins: Bins, ratio: Float, censored_from: float) -> Terms:
@@ -157,9 +158,9 @@ def fit_binned(
     top = max(tops, key=lambda top: top.log_likelihood)
     alpha, rate, log_size = (from_unbounded(u, r) for u, r in zip(top.where, ranges, strict=True))
     found = Parameters(
-        alpha if family.alpha_free else family.alpha_bounds[0],
-        rate if anomalies else 0.0,
-        math.exp(log_size) if negative_binomial else 0.0,
+        _to_six_digits(alpha) if family.alpha_free else family.alpha_bounds[0],
+        _to_six_digits(rate) if anomalies else 0.0,
+        _to_six_digits(math.exp(log_size)) if negative_binomial else 0.0,
     )
     return BinnedFit(found, top, terms, free)
 
@@ -215,6 +216,12 @@ def _ranges(family: ExposureFamily) -> tuple[tuple[float, float], ...]:
     low, high = INVERSE_SIZE_BOUNDS
     alpha = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
     return alpha, RATE_BOUNDS, (math.log(low), math.log(high))
+
+
+def _to_six_digits(value: float) -> float:
+    """Far more than the data say, and few enough that the last bits, which depend on the processor, are gone
+    before theta goes into the next round."""
+    return float(f"{value:.6g}")
 
 
 def _unbounded(values: tuple[float, ...], ranges: tuple[tuple[float, float], ...]) -> Float:
