@@ -45,12 +45,17 @@ SPENDING = {
 }
 
 
+def spending_on(mode: str, n_observed: int) -> Spending:
+    """What "large" or "fast" may spend on so many pairs, on one machine or by row blocks."""
+    spending = SPENDING[mode if n_observed >= QUICK_FROM else "large"]
+    if spending.effort is FULL and n_observed < PATIENT_UP_TO:
+        return replace(spending, effort=replace(FULL, rounds=MORE_ROUNDS))
+    return spending
+
+
 def fit_large_tier(plan: Plan) -> DetectorFit:
     """Rank on held-out pairs, then M and theta together. "auto" is the exponential onset here."""
-    mode = plan.mode if plan.sales.n_observed >= QUICK_FROM else "large"
-    spending = SPENDING[mode]
-    if mode == "large" and plan.sales.n_observed < PATIENT_UP_TO:
-        spending = replace(spending, effort=replace(spending.effort, rounds=MORE_ROUNDS))
+    spending = spending_on(plan.mode, plan.sales.n_observed)
     threads = plan.n_threads or available_threads()
     name = "exponential" if plan.anomaly == "auto" else plan.anomaly
     family = exposure_family(name)

@@ -17,7 +17,7 @@ from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.folds import RankCurve
 from ew_pipeline.algorithm.large_blocks import fit_large_blocks
 from ew_pipeline.algorithm.large_rank import held_out_rank
-from ew_pipeline.algorithm.large_tier import SPENDING
+from ew_pipeline.algorithm.large_tier import spending_on
 from ew_pipeline.algorithm.row_blocks import Blocks, Prediction, RowBlock
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -65,7 +65,7 @@ def fit_by_blocks(blocks: Blocks, config: RunConfig, folder: Path, threads: int)
     wanted = config.detector
     family = exposure_family("exponential" if wanted.anomaly == "auto" else wanted.anomaly)
     rng = np.random.default_rng(wanted.random_state)
-    spending = SPENDING["fast" if wanted.mode == "fast" else "large"]
+    spending = spending_on("fast" if wanted.mode == "fast" else "large", blocks.n_observed)
     curve = None
     if wanted.rank == "auto":
         ranks = tuple(r for r in CANDIDATES if r <= min(*blocks.shape, wanted.max_rank))

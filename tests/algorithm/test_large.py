@@ -23,6 +23,7 @@ from ew_pipeline.algorithm.large import (
     start_large,
 )
 from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.large_tier import spending_on
 from ew_pipeline.algorithm.noise import NegativeBinomial
 from ew_pipeline.algorithm.posterior import healthy_probability
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
@@ -272,3 +273,9 @@ def test_nothing_of_the_size_of_the_whole_matrix_is_made():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60e6
+
+
+def test_few_pairs_get_rounds_until_theta_settles_and_fast_is_one_round_of_many():
+    assert spending_on("large", 999_999).effort.rounds > spending_on("large", 1_000_000).effort.rounds
+    assert spending_on("fast", 200_000).effort.rounds == 1
+    assert spending_on("fast", 199_999) == spending_on("large", 199_999)
