@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import sparse
 from scipy.special import expit, gammaln, logit, xlogy
 
+from ew_pipeline.data._level_kernels import sweep_factors
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import DataError, UsageError
 
@@ -188,27 +188,14 @@ def _pairs(past: _Window) -> tuple[IntArray, IntArray]:
 def _low_rank(
     cells: IntArray, sold: FloatArray, exposure: FloatArray, shape: tuple[int, int, int], rank: int
 ) -> tuple[FloatArray, FloatArray]:
-    """sold ~ Poisson(exposure * (U V^T)) by multiplicative updates (KL-NMF), from a fixed start.
-
-    One mean observation is added to every row and column, so that one without a past has the mean.
-    """
+    """sold ~ Poisson(exposure * (U V^T)) by multiplicative updates (KL-NMF), from a fixed start."""
     n, m, _ = shape
-    i, j = cells // m, cells % m
     mean = max(float(sold.sum() / max(exposure.sum(), 1e-9)), 1e-6)
-    pattern = sparse.csr_array((exposure, (i, j)), shape=(n, m))
     # A start that treats no direction like another, and is the same for the same table.
     grid = 1.0 + 0.5 * np.cos(np.outer(np.arange(n) + 1.0, np.arange(rank)) * 2.4)
     U = np.sqrt(mean / rank) * grid
     V = np.full((m, rank), np.sqrt(mean / rank))
-    for _ in range(SWEEPS):
-        for rows in (True, False):
-            ratio = sold / np.maximum(np.einsum("er,er->e", U[i], V[j]), 1e-12)
-            if rows:
-                over = sparse.csr_array((ratio, (i, j)), shape=(n, m))
-                U = U * (over @ V + V.mean(axis=0)) / (pattern @ V + V.mean(axis=0))
-            else:
-                under = sparse.csr_array((ratio, (j, i)), shape=(m, n))
-                V = V * (under @ U + U.mean(axis=0)) / (pattern.T @ U + U.mean(axis=0))
+    sweep_factors(cells // m, cells % m, sold, exposure, U, V, SWEEPS)
     return U, V
 
 
@@ -262,15 +249,24 @@ def _healthy(units: FloatArray, mean: FloatArray, inverse_size: float) -> FloatA
     """P(healthy) of a pair's week: negative binomial around its level against exponential onset."""
     mu, s0 = np.maximum(mean, LEAST_LEVEL), 1.0 / inverse_size
     healthy = (
-        gammaln(units + s0)
+        _log_gamma(units, s0)
         - gammaln(s0)
-        - gammaln(units + 1.0)
+        - _log_gamma(units, 1.0)
         - s0 * np.log1p(mu / s0)
         + xlogy(units, mu / (s0 + mu))
     )
     low = SUSPECT_ALPHA * mu
     wrong = xlogy(units, low) - (units + 1.0) * np.log1p(low)
     return np.maximum(expit(logit(1.0 - SUSPECT_RATE) + healthy - wrong), LEAST_WEIGHT)
+
+
+def _log_gamma(units: FloatArray, added: float) -> FloatArray:
+    """log Gamma(units + added). Sales repeat: worked out once for each number that may occur."""
+    whole = units.astype(np.int64)
+    most = int(whole.max(initial=0))
+    if most > units.size or whole.min(initial=0) < 0 or not np.array_equal(whole, units):
+        return np.asarray(gammaln(units + added))
+    return np.asarray(gammaln(np.arange(most + 1) + added))[whole]
 
 
 def _frozen(values: FloatArray) -> FloatArray:

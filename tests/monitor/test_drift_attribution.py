@@ -63,6 +63,22 @@ def test_another_composition_is_no_drift_of_the_anomalies(changed):
     assert shares(first_events(changed)).get("composition change", 0.0) >= 0.9
 
 
+@pytest.mark.parametrize(
+    "weeks",
+    [
+        pytest.param([TestWeek(alpha=0.036)] * 20 + [TestWeek(alpha=0.055)] * 20, id="2% more sales left"),
+        pytest.param(
+            [TestWeek(rank=1, effective=1.0)] * 20 + [TestWeek(rank=2, effective=1.17)] * 5,
+            id="a small second factor, found for a month",
+        ),
+        pytest.param([TestWeek()] * 20 + [TestWeek(expected=1.35)] * 2, id="two weeks of holidays"),
+    ],
+)
+def test_what_stable_retail_does_by_itself_is_no_alarm(weeks):
+    for seed in range(5):
+        assert assess(estimates([*weeks, *weeks[:8]], np.random.default_rng(seed))).events == ()
+
+
 def test_a_change_of_overdispersion_is_named_as_such_also_when_theta_follows():
     for changed in (
         TestWeek(size=2.5),
@@ -97,7 +113,7 @@ def test_a_stricter_rate_is_slower_and_a_looser_one_not_blind():
 
 
 def test_alarms_of_one_change_are_one_event_with_all_that_moved():
-    changed = TestWeek(expected=1.5, observed_share=0.6, rank=5, effective=1.8)
+    changed = TestWeek(expected=1.5, observed_share=0.6, rank=5, effective=2.2)
     rows = estimates([TestWeek()] * BEFORE + [changed] * 12, np.random.default_rng(2))
     (event,) = assess(rows).events
     assert {one.series for one in event.moved} >= {"demand", "observed_share", "rank", "spectrum"}

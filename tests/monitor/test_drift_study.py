@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,19 +11,22 @@ import typer
 from typer.testing import CliRunner
 
 from ew_pipeline.algorithm.detector import EntrywiseDetector
+from ew_pipeline.data.simulate import simulate_chain
 from ew_pipeline.errors import UsageError
 from ew_pipeline.monitor.drift.assess import assess
 from ew_pipeline.monitor.drift.study.command import drift
 from ew_pipeline.monitor.drift.study.figures import draw_like, of_drawn, of_stable
-from ew_pipeline.monitor.drift.study.fitted import as_rows, describe
-from ew_pipeline.monitor.drift.study.world import SCENARIOS, Chain, Change, draw_week
+from ew_pipeline.monitor.drift.study.fitted import Fits, as_rows, describe
+from ew_pipeline.monitor.drift.study.retail import HISTORY_WEEKS, RetailTask
+from ew_pipeline.monitor.drift.study.world import SCENARIOS, STABLE, Chain, Change, draw_week
 
 SMALL = Chain(stores=40, skus=120, rank=2, mean=8.0, anomaly_rate=0.05)
 
 
 def fitted(change: Change, week: int, number: int):
     drawn = draw_week(SMALL, change, world=0, week=week, scenario=number, seed=0)
-    return describe(drawn, EntrywiseDetector("variational", rank=2, noise="poisson").fit(drawn.sales))
+    fit = EntrywiseDetector("variational", rank=2, noise="poisson").fit(drawn.sales)
+    return describe(fit, drawn.carried_over)
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +107,39 @@ def test_the_command_fits_resumes_and_holds_the_figures_against_what_is_required
     again = CliRunner().invoke(app, asked)
     assert json.loads(again.stdout) == answer
     assert (tmp_path / "drift.jsonl").read_text().splitlines() == lines
+
+
+def test_a_retail_chain_is_the_same_before_its_change_and_in_any_number_of_pieces():
+    before, after = (
+        RetailTask(12, 40, 30.0, Fits("large", "auto", 3), scenario, 0, 3, 5, 4)
+        for scenario in (STABLE, "severity")
+    )
+    stable, changed = (simulate_chain(task.settings(), 7).sales for task in (before, after))
+    early = stable["week"].cat.codes < HISTORY_WEEKS + 4
+    assert stable[early].equals(changed[early])
+    assert not stable["units"].equals(changed["units"])
+    longer = simulate_chain(replace(before, last=9).settings(), 7).sales
+    assert np.array_equal(longer["units"][: len(stable)], stable["units"])
+
+
+def test_the_command_studies_retail_weeks_with_a_level_from_history(tmp_path):
+    app = typer.Typer()
+    app.command()(drift)
+    size = ["--simulations=1", "--stores=20", "--skus=60", "--baseline=9", "--after=2", "--weeks=20"]
+    asked = [
+        *size,
+        "--world=retail",
+        "--mode=fast",
+        "--scenarios=assortment",
+        "--drawn=0",
+        "--jobs=0",
+        "--json",
+    ]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 0, found.output
+    answer = json.loads(found.stdout)
+    assert (answer["world"], answer["fits"]) == ("retail", 11)
+    assert answer["chain"]["size"] == 30.0
+    assert answer["changes"]["assortment"]["verdicts"] == {"composition change": 1}
+    unknown = CliRunner().invoke(app, [*size, "--world=retail", "--scenarios=rank"])
+    assert isinstance(unknown.exception, UsageError)

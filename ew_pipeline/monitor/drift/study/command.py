@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -13,7 +14,6 @@ import typer
 from ew_pipeline.console import emit_json
 from ew_pipeline.evaluate.experiments import display, options
 from ew_pipeline.evaluate.experiments.requirements import Requirement, Verdict, judge
-from ew_pipeline.evaluate.experiments.runner import Study
 from ew_pipeline.monitor.drift.study.figures import (
     ScenarioFigures,
     StableFigures,
@@ -21,17 +21,29 @@ from ew_pipeline.monitor.drift.study.figures import (
     of_scenario,
     of_stable,
 )
-from ew_pipeline.monitor.drift.study.fitted import SOURCES, WeekTask, fit_week, warm_up
+from ew_pipeline.monitor.drift.study.fitted import TITLE, Fits, run_alike
+from ew_pipeline.monitor.drift.study.retail import CHANGES, USUAL_SIZE, run_retail
 from ew_pipeline.monitor.drift.study.world import SCENARIOS, STABLE, Chain
 
-TITLE = "drift"
 REPEATS = 20
 REQUIRED = 0.9
-ALL = ",".join(name for name in SCENARIOS if name != STABLE)
 NEEDED = tuple(name for name in SCENARIOS if name not in (STABLE, "severity"))
 
 
+class World(StrEnum):
+    """Weeks that are alike but for chance (`world`), or those of a chain as retail has it (`retail`)."""
+
+    ALIKE = "alike"
+    RETAIL = "retail"
+
+
+CAN_CHANGE = {World.ALIKE: tuple(SCENARIOS), World.RETAIL: tuple(CHANGES)}
+
+
 def drift(
+    world: Annotated[
+        World, typer.Option(help="Weeks alike, or with seasons, promotions, churn and a level from history.")
+    ] = World.ALIKE,
     simulations: Annotated[int, typer.Option(min=1, help="How many chains.")] = 10,
     weeks: Annotated[int, typer.Option(min=20, help="Stable weeks for the rate of false alarms.")] = 500,
     baseline: Annotated[int, typer.Option(min=9, help="Stable weeks of a chain that are fitted.")] = 16,
@@ -39,9 +51,14 @@ def drift(
     stores: Annotated[int, typer.Option(min=2, help="Stores.")] = 200,
     skus: Annotated[int, typer.Option(min=2, help="SKUs.")] = 1000,
     dispersion_size: Annotated[
-        float | None, typer.Option(min=0.1, help="s0 of negative binomial sales; default: Poisson.")
+        float | None,
+        typer.Option(
+            min=0.1, help=f"s0 of negative binomial sales; default: Poisson, in retail {USUAL_SIZE:g}."
+        ),
     ] = None,
-    scenarios: Annotated[str, typer.Option(help="Changes to study, with commas.")] = ALL,
+    scenarios: Annotated[
+        str | None, typer.Option(help='Changes to study, with commas; "stable" for none; default: all.')
+    ] = None,
     drawn: Annotated[
         int, typer.Option(min=0, help="Further simulations of each change, drawn like the fitted weeks.")
     ] = 200,
@@ -60,22 +77,13 @@ def drift(
     errors of the fitted ones. False alarms are counted over ``--weeks`` stable weeks: fitted ones when
     ``--baseline`` is that long, otherwise drawn with the errors that the fitted ones had.
     """
-    chosen = [] if scenarios == STABLE else options.names(scenarios, list(SCENARIOS), "scenario")
-    chain = Chain(stores=stores, skus=skus, size=math.inf if dispersion_size is None else dispersion_size)
+    can_change = [name for name in CAN_CHANGE[world] if name != STABLE]
+    chosen = can_change if scenarios is None else options.names(scenarios, CAN_CHANGE[world], "scenario")
     plan = {STABLE: baseline, **{name: after for name in chosen if name != STABLE}}
-    tasks = [
-        WeekTask(chain, mode, anomaly, name, world, week, seed)
-        for world in range(simulations)
-        for name, count in plan.items()
-        for week in range(count)
-    ]
-    study = Study(TITLE, fit_week, prepare=warm_up, sources=SOURCES)
-    records = study.run(tasks, jobs=options.processes(jobs), folder=out)
-    found: dict[str, list[list[Mapping[str, Any]]]] = {
-        name: [[] for _ in range(simulations)] for name in plan
-    }
-    for task, record in zip(tasks, records, strict=True):
-        found[task.scenario][task.world].append(record)
+    usual_size = math.inf if world is World.ALIKE else USUAL_SIZE
+    chain = Chain(stores=stores, skus=skus, size=dispersion_size or usual_size)
+    run = run_alike if world is World.ALIKE else run_retail
+    found = run(chain, plan, simulations, Fits(mode, anomaly, seed), options.processes(jobs), out)
     changes = {name: of_scenario(name, found[STABLE], found[name], rate) for name in plan if name != STABLE}
     rng = np.random.default_rng([seed, 2])
     like = {name: of_drawn(name, found[STABLE], found[name], rate, rng, drawn) for name in changes if drawn}
@@ -85,12 +93,13 @@ def drift(
         emit_json(
             {
                 "experiment": TITLE,
-                "chain": {**asdict(chain), "size": dispersion_size},
+                "world": world.value,
+                "chain": {**asdict(chain), "size": chain.size if math.isfinite(chain.size) else None},
                 "mode": mode,
                 "anomaly": anomaly,
                 "simulations": simulations,
                 "seed": seed,
-                "fits": len(tasks),
+                "fits": sum(len(weeks) for chains in found.values() for weeks in chains),
                 "stable": stable,
                 "changes": changes,
                 "drawn": like,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,26 @@ from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 from ew_pipeline.evaluate.experiments.options import SOURCES as FIT_SOURCES
-from ew_pipeline.monitor.drift.study.world import SCENARIOS, Chain, DrawnWeek, draw_week
+from ew_pipeline.evaluate.experiments.runner import Study
+from ew_pipeline.monitor.drift.study.world import SCENARIOS, Chain, draw_week
 from ew_pipeline.week import Week
 
 SOURCES = (*FIT_SOURCES, "monitor/drift/study/world.py", "monitor/drift/study/fitted.py")
 COSTS = Costs(false_alarm=1.0, missed=3.0)
 FIRST_WEEK = Week(2020, 1)
+TITLE = "drift"
+
+Chains = list[list[Mapping[str, Any]]]
+"""The fitted weeks of every chain, in order."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """How every week is fitted, and the seed of the study."""
+
+    mode: str
+    anomaly: str
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -45,15 +60,33 @@ class WeekTask:
         return plain
 
 
+def run_alike(
+    chain: Chain, plan: Mapping[str, int], chains: int, fits: Fits, jobs: int, folder: Path | None
+) -> dict[str, Chains]:
+    """Fit ``plan[scenario]`` weeks of every scenario in every chain; weeks alike but for chance."""
+    tasks = [
+        WeekTask(chain, fits.mode, fits.anomaly, name, world, week, fits.seed)
+        for world in range(chains)
+        for name, count in plan.items()
+        for week in range(count)
+    ]
+    records = Study(TITLE, fit_week, prepare=warm_up, sources=SOURCES).run(tasks, jobs=jobs, folder=folder)
+    found: dict[str, Chains] = {name: [[] for _ in range(chains)] for name in plan}
+    for task, record in zip(tasks, records, strict=True):
+        found[task.scenario][task.world].append(record)
+    return found
+
+
 def fit_week(task: WeekTask) -> dict[str, Any]:
     """Columns of the ledger's ``segments`` that drift reads; an infinite dispersion size is None."""
     number = list(SCENARIOS).index(task.scenario)
     drawn = draw_week(task.chain, SCENARIOS[task.scenario], task.world, task.week, number, task.seed)
     fit = EntrywiseDetector(task.mode, anomaly=task.anomaly, random_state=0).fit(drawn.sales)
-    return describe(drawn, fit)
+    return describe(fit, drawn.carried_over)
 
 
-def describe(drawn: DrawnWeek, fit: DetectorFit) -> dict[str, Any]:
+def describe(fit: DetectorFit, carried_over: float, stores_reporting: float = 1.0) -> dict[str, Any]:
+    """What the ledger would keep of a fit."""
     theta, sales, flagged = fit.theta_, fit.sales, fit.decide(COSTS)
     stores, skus = sales.shape
     return {
@@ -76,8 +109,8 @@ def describe(drawn: DrawnWeek, fit: DetectorFit) -> dict[str, Any]:
         "anomaly": fit.anomaly_,
         "dispersion_size": _finite(fit.dispersion_size_),
         "singular_values": [float(value) for value in fit.factors_.singular_values()],
-        "carried_over": drawn.carried_over,
-        "stores_reporting": 1.0,
+        "carried_over": carried_over,
+        "stores_reporting": stores_reporting,
     }
 
 
