@@ -143,6 +143,24 @@ class Panel:
             digest.update(np.packbits(self.promo[kept]).tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def week_hashes(self) -> tuple[str, ...]:
+        """SHA-256 of what was observed in each week by itself: ids, units and promotions."""
+        return tuple(self._week_hash(t) for t in range(self.n_weeks))
+
+    def _week_hash(self, t: int) -> str:
+        at = np.flatnonzero(self.observed[:, t])
+        digest = hashlib.sha256(b"promo" if self.promo is not None else b"")
+        for ids, codes in ((self.store_ids, self.store[at]), (self.sku_ids, self.sku[at])):
+            used = np.zeros(ids.size, dtype=np.bool_)
+            used[codes] = True
+            place = np.cumsum(used, dtype=np.int32) - 1
+            digest.update("\n".join(ids[used]).encode() + b"\0" + place[codes].astype("<i4").tobytes())
+        digest.update(self.units[at, t].astype("<f4").tobytes())
+        if self.promo is not None:
+            digest.update(np.packbits(self.promo[at, t]).tobytes())
+        return digest.hexdigest()
+
     def rows_of(self, store_ids: Iterable[object], sku_ids: Iterable[object]) -> npt.NDArray[np.int64]:
         """The row of each pair named by text ids; -1 for one that is not there."""
         store = pd.Index(self.store_ids).get_indexer(pd.Index(np.array(list(store_ids), dtype=np.str_)))

@@ -121,13 +121,21 @@ class Calibrated:
         found = view.memory.get(what, week, LabelledWeek)
         if found is not None:
             return found
+        kept = view.memory.labelled
+        if kept is None:
+            return view.memory.keep(what, week, self._make_labelled(view, week, labels))
+        content = f"{what} {view.content(week, labels)}"
+        made = kept.find(content, lambda: self._make_labelled(view, week, labels))
+        return view.memory.keep(what, week, made)
+
+    def _make_labelled(self, view: PastView, week: int, labels: Labels) -> LabelledWeek:
         pairs = np.flatnonzero(view.panel.observed[:, week])
         known = np.flatnonzero(labels.known[pairs])
         rows, weight = sample_rows(labels.anomaly[pairs][known])
         rows = known[rows]
         if labels.weight is not None:
             weight = weight * labels.weight[pairs[rows]]
-        made = LabelledWeek(
+        return LabelledWeek(
             week=view.panel.weeks[week],
             features=self._features(view, week, rows),
             sku=view.panel.sku_ids[view.panel.sku[pairs[rows]]],
@@ -135,7 +143,6 @@ class Calibrated:
             weight=weight,
             rivals=self._rivals(view, week, rows),
         )
-        return view.memory.keep(what, week, made)
 
     def _features(
         self, view: PastView, week: int | None, rows: npt.NDArray[np.int64] | None = None

@@ -8,16 +8,26 @@ a cache without learning anything they should not know.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.data.panel import Panel
-from ew_pipeline.evaluate.evidence import CrossSection, Evidence, WeekFits, gather, gather_cross_section
+from ew_pipeline.evaluate.evidence import (
+    LONGEST_LOOK,
+    CrossSection,
+    Evidence,
+    WeekFits,
+    gather,
+    gather_cross_section,
+)
 from ew_pipeline.evaluate.labels import LABEL_VERSION, MINIMUM_WEEKS, Labels, label_week, maturity
+
+if TYPE_CHECKING:
+    from ew_pipeline.monitor.calibration import LabelledWeek
 
 BoolArray = npt.NDArray[np.bool_]
 T = TypeVar("T")
@@ -113,16 +123,24 @@ class TruthLabels:
         return hashlib.sha256(panel.content_hash().encode() + said.tobytes()).hexdigest()
 
 
+class LabelledWeeks(Protocol):
+    """Somewhere labelled weeks are kept."""
+
+    def find(self, content: str, make: Callable[[], LabelledWeek]) -> LabelledWeek:
+        """The one kept for just this content (``PastView.content``), or ``make()``."""
+
+
 @dataclass(eq=False)
 class Memory:
     """What was worked out for past weeks, by what it is and the week.
 
-    ``fits`` outlives the process. ``evidence_weeks``: of how many weeks the evidence is kept at most, the
-    largest thing here by far; None for all.
+    ``fits`` and ``labelled`` outlive the process. ``evidence_weeks``: of how many weeks the evidence is kept
+    at most, the largest thing here by far; None for all.
     """
 
     fits: WeekFits | None = None
     evidence_weeks: int | None = None
+    labelled: LabelledWeeks | None = None
     _found: dict[tuple[str, int], object] = field(default_factory=dict)
 
     def get(self, what: str, week: int, kind: type[T]) -> T | None:
@@ -172,6 +190,19 @@ class PastView:
         at = self.t if week is None else week
         found = self.memory.get("cross-section", at, CrossSection)
         return found or self.memory.keep("cross-section", at, gather_cross_section(self.panel.until(at)))
+
+    def content(self, week: int, labels: Labels) -> str:
+        """What the evidence and the labels of a past week are made from, as a hash."""
+        digest = hashlib.sha256(self.rule.encode())
+        first = max(0, week - LONGEST_LOOK)
+        for label, seen in zip(
+            self.panel.weeks[first : week + 1], self.panel.week_hashes[first:], strict=False
+        ):
+            digest.update(f"\n{label} {seen}".encode())
+        pairs = np.flatnonzero(self.panel.observed[:, week])
+        for values in (labels.known, labels.anomaly, labels.weight):
+            digest.update(b"\0" if values is None else b"\1" + np.ascontiguousarray(values[pairs]).tobytes())
+        return digest.hexdigest()
 
     def mature(self, most: int) -> Mapping[int, Labels]:
         """Labels of the last ``most`` past weeks that have any, ascending in time."""

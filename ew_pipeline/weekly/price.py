@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ew_pipeline.algorithm.types import Float
 from ew_pipeline.evaluate.evidence import WeekFits
-from ew_pipeline.evaluate.view import LabelSource, Memory, RuleLabels
+from ew_pipeline.evaluate.view import LabelledWeeks, LabelSource, Memory, RuleLabels
 from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING, Calibration
 from ew_pipeline.monitor.recalibrate import score_week
 from ew_pipeline.settings import RunConfig
@@ -44,11 +44,16 @@ class Priced:
 
 
 def price(
-    prepared: Prepared, fitted: Sequence[FittedSegment], config: RunConfig, fits: WeekFits | None = None
+    prepared: Prepared,
+    fitted: Sequence[FittedSegment],
+    config: RunConfig,
+    fits: WeekFits | None = None,
+    labelled: LabelledWeeks | None = None,
 ) -> Priced:
     """The probability to price, from the week, its past and its settings alone.
 
-    ``fits``: where fits of past weeks are kept between runs; it changes how long this takes, and no number.
+    ``fits``, ``labelled``: where fits and features of past weeks are kept between runs; they change how long
+    this takes, and no number.
     """
     past = prepared.past
     if past.panel is None:
@@ -58,7 +63,7 @@ def price(
         pricing = Pricing(config.probability, own, words)
         return Priced(pricing, tuple(one.fit.anomaly_probability_ for one in fitted))
     labels, source, note = _labels(past, config)
-    scored = score_week(past.panel, str(prepared.week), labels, Memory(fits, EVIDENCE_WEEKS))
+    scored = score_week(past.panel, str(prepared.week), labels, Memory(fits, EVIDENCE_WEEKS, labelled))
     record = scored.calibration
     asked_for_history = config.probability == HISTORY
     form = HISTORY if asked_for_history else record.chosen

@@ -28,6 +28,7 @@ from ew_pipeline.weekly.fit import FittedSegment, fit_segments, save_models
 from ew_pipeline.weekly.fit_cache import FitCache
 from ew_pipeline.weekly.gate import gate
 from ew_pipeline.weekly.ingest import ingest
+from ew_pipeline.weekly.labelled_cache import LabelledCache
 from ew_pipeline.weekly.labels import earlier_checks
 from ew_pipeline.weekly.pooled_theta import pool_theta
 from ew_pipeline.weekly.prepare import Prepared, prepare
@@ -172,7 +173,8 @@ def _price(
     folder: Path,
 ) -> Priced:
     """Price the pairs, and keep the models with what was priced and what it was learnt from."""
-    priced = price(prepared, fitted, config, FitCache(settings.cache / "fits"))
+    fits, labelled = FitCache(settings.cache / "fits"), LabelledCache(settings.cache / "labelled")
+    priced = price(prepared, fitted, config, fits, labelled)
     save_models(fitted, priced.probability, priced.pricing)
     if priced.pricing.calibration is not None:
         (folder / CALIBRATION).write_text(priced.pricing.calibration.to_json(), encoding="utf-8")
