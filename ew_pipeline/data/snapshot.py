@@ -21,7 +21,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ from ew_pipeline.provenance import canonical_hash, canonical_json, file_hash
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import Snapshot
+
+Column = NDArray[Any] | pd.Categorical  # numbers, or text as codes
 
 RULE = 1
 MANIFEST = "manifest.json"
@@ -115,15 +117,22 @@ class SnapshotWriter:
                 continue
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def add(self, table: str, frame: pd.DataFrame, part: str | None = None) -> None:
-        """Rows of ``table``, sorted by their key; ``part`` names a share of a large table."""
-        kinds = {name: kind for name, kind in COLUMNS[table].items() if name in frame}
-        if "segment" in frame:
-            kinds["segment"] = "text"
+    def add(self, table: str, frame: pd.DataFrame, part: str | None = None) -> Mapping[str, Column]:
+        """Rows of ``table``, sorted by their key; ``part`` names a share of a large table.
+
+        Returns its columns in canonical form.
+        """
+        columns = {name: _column(frame[name], kind) for name, kind in _kinds(table, frame).items()}
+        self.add_columns(table, columns, part)
+        return columns
+
+    def add_columns(self, table: str, columns: Mapping[str, Column], part: str | None = None) -> None:
+        """The same from columns in canonical form."""
+        kinds = _kinds(table, columns)
         name = table if part is None else f"{table}/{part}"
-        columns = {column: _column(frame[column], kind) for column, kind in kinds.items()}
-        self._parts[name] = _part_hash(name, len(frame), kinds, columns)
-        self._rows[table] = self._rows.get(table, 0) + len(frame)
+        rows = len(next(iter(columns.values())))
+        self._parts[name] = _part_hash(name, rows, kinds, columns)
+        self._rows[table] = self._rows.get(table, 0) + rows
         arrow = pa.table({column: _arrow(value) for column, value in columns.items()})
         with writing_to(self._folder.parent):
             if table not in self._writers:
@@ -134,7 +143,7 @@ class SnapshotWriter:
                     store_schema=False,
                     dictionary_pagesize_limit=1 << 26,
                 )
-            self._writers[table].write_table(arrow, row_group_size=max(1, len(frame)))
+            self._writers[table].write_table(arrow, row_group_size=max(1, rows))
 
     def finish(self) -> Snapshot:
         """Close the files and move them into place; an identical snapshot that is already there is reused."""
@@ -231,7 +240,12 @@ def _damaged(folder: Path, what: str) -> EwError:
     )
 
 
-def _column(values: pd.Series[Any], kind: str) -> NDArray[Any] | pd.Categorical[str]:
+def _kinds(table: str, columns: Container[str]) -> dict[str, str]:
+    kinds = {name: kind for name, kind in COLUMNS[table].items() if name in columns}
+    return kinds | {"segment": "text"} if "segment" in columns else kinds
+
+
+def _column(values: pd.Series[Any], kind: str) -> Column:
     if kind != "text":
         # Adding zero makes -0.0 the same as 0.0.
         numbers: NDArray[Any] = np.asarray(values, dtype=TYPES[kind]) + TYPES[kind].type(0)
@@ -248,16 +262,14 @@ def _column(values: pd.Series[Any], kind: str) -> NDArray[Any] | pd.Categorical[
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(names[kept], dtype=object))
 
 
-def _arrow(values: NDArray[Any] | pd.Categorical[str]) -> pa.Array:
+def _arrow(values: Column) -> pa.Array:
     if isinstance(values, pd.Categorical):
         codes = pa.array(np.asarray(values.codes, dtype=np.int32), mask=np.asarray(values.codes) < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(values.categories), pa.string()))
     return pa.array(values)
 
 
-def _part_hash(
-    name: str, rows: int, kinds: Mapping[str, str], columns: Mapping[str, NDArray[Any] | pd.Categorical[str]]
-) -> str:
+def _part_hash(name: str, rows: int, kinds: Mapping[str, str], columns: Mapping[str, Column]) -> str:
     header = canonical_json({"part": name, "rows": rows, "columns": [list(pair) for pair in kinds.items()]})
     digest = hashlib.sha256(header.encode() + b"\n")
     for values in columns.values():

@@ -9,6 +9,7 @@ from ew_pipeline.data.contract.faults import LABEL
 from ew_pipeline.data.contract.reading import Opened
 from ew_pipeline.data.snapshot import SnapshotWriter
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.checked_weeks import CheckedWeeks
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,9 +23,10 @@ def add_tables(
     tables: Mapping[str, Opened],
     week: Week,
     first: Week,
+    checked: CheckedWeeks,
 ) -> None:
     """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
-    _add_sales(writer, connection, tables["sales"])
+    _add_sales(writer, connection, tables["sales"], checked)
     if "listing" in tables:
         segment = ", segment" if tables["listing"].segment is not None else ""
         columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
@@ -44,23 +46,34 @@ def add_tables(
             writer.add(name, connection.execute(query).df())
 
 
-def _add_sales(writer: SnapshotWriter, connection: duckdb.DuckDBPyConnection, opened: Opened) -> None:
+def _add_sales(
+    writer: SnapshotWriter, connection: duckdb.DuckDBPyConnection, opened: Opened, checked: CheckedWeeks
+) -> None:
     flags = [name for name in ("promo", "holiday") if opened.has(name)]
     columns = ["store_id", "sku_id", "week", "CAST(units AS INTEGER) AS units"]
     columns += [f"coalesce({name}, 0) AS {name}" for name in flags]
     columns += ["segment"] if opened.segment is not None else []
-    for (week,) in connection.execute(
-        "SELECT DISTINCT week FROM sales WHERE week IS NOT NULL ORDER BY 1"
-    ).fetchall():
+    faulty = f"rowid IN ({FAULTY.format('sales')})"
+    with_faults = dict(
+        connection.execute(
+            f"SELECT CAST(week AS VARCHAR), bool_or({faulty}) FROM sales WHERE week IS NOT NULL GROUP BY 1"
+        ).fetchall()
+    )
+    for week in sorted({*with_faults, *checked.taken}):
+        if week in checked.taken:
+            writer.add_columns("sales", checked.taken[week], part=week)
+            continue
         query = (
-            f"SELECT {', '.join(columns)} FROM sales WHERE week = '{week}' "
-            f"AND rowid NOT IN ({FAULTY.format('sales')}) ORDER BY store_id, sku_id"
+            f"SELECT {', '.join(columns)} FROM sales WHERE week = '{week}' AND NOT {faulty} "
+            "ORDER BY store_id, sku_id"
         )
         frame = connection.execute(query).df()
         if len(frame):
-            writer.add("sales", frame, part=str(week))
+            kept = writer.add("sales", frame, part=week)
+            if not with_faults[week]:
+                checked.keep(week, kept)
     withheld = connection.execute(
-        f"SELECT DISTINCT store_id, sku_id, week FROM sales WHERE rowid IN ({FAULTY.format('sales')}) "
+        f"SELECT DISTINCT store_id, sku_id, week FROM sales WHERE {faulty} "
         "AND store_id IS NOT NULL AND sku_id IS NOT NULL AND week IS NOT NULL ORDER BY week, store_id, sku_id"
     ).df()
     if len(withheld):

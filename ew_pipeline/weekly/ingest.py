@@ -19,6 +19,7 @@ from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.schema import COSTS, LISTING, SALES
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.checked_weeks import CheckedWeeks
 from ew_pipeline.weekly.records import Contract, Fault, Snapshot, WeekRequest
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def ingest(
         run_folder.mkdir(parents=True, exist_ok=True)
     with scratch(run_folder, settings.threads) as connection:
         tables = _open_all(request, connection, run_folder)
-        batch = _Batch(request, settings, run_folder, connection, tables)
+        checked = CheckedWeeks(request.sales, tables["sales"], settings.cache / "checked")
+        batch = _Batch(request, settings, run_folder, connection, tables, checked)
         contract = batch.check()
         return contract, batch.keep(checks)
 
@@ -129,6 +131,7 @@ class _Batch:
     run_folder: Path
     connection: duckdb.DuckDBPyConnection
     tables: Mapping[str, Opened]
+    checked: CheckedWeeks
 
     def check(self) -> Contract:
         from ew_pipeline.data.contract import check_tables
@@ -162,7 +165,7 @@ class _Batch:
             self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
         ) as writer:
             first = self.request.week.shift(-self._trailing())
-            _keep.add_tables(writer, self.connection, self.tables, self.request.week, first)
+            _keep.add_tables(writer, self.connection, self.tables, self.request.week, first, self.checked)
             if checks is not None and len(checks):
                 writer.add("checks", checks.sort_values(["week", "store_id", "sku_id"]))
             return writer.finish()
@@ -171,7 +174,8 @@ class _Batch:
         return trailing_weeks(self.request.config, rows, has_listing="listing" in self.tables)
 
     def _load(self) -> tuple[list[Week], dict[str, int]]:
-        """Read the rows of the window; returns its earlier weeks that have any, and rows by table."""
+        """Read the rows of the window that are not known; returns the earlier weeks among them, and rows by
+        table, the known ones counted."""
         used = [opened for opened in self.tables.values()
                 if opened.table not in ("stores", "skus") or opened.segment is not None]  # fmt: skip
         earlier: list[Week] = []
@@ -183,7 +187,8 @@ class _Batch:
                 else:
                     views.get(opened.table, reading.view_attributes)(opened, self.connection)
         with self._rejecting("sales" if len(used) == 1 else "data"):
-            return earlier, reading.load(used, self.connection)
+            rows = reading.load(used, self.connection)
+        return earlier, rows | {"sales": rows["sales"] + self.checked.rows}
 
     @contextmanager
     def _rejecting(self, table: str) -> Iterator[None]:
@@ -213,6 +218,7 @@ class _Batch:
             )
         rows_now = sum(count for found_week, count in rows.values() if found_week == week)
         window = set(week.shift(-self._trailing(rows_now)).through(week))
+        window -= self.checked.take(other for other in found if other in window and other < week)
         reading.view_sales(sales, texts, window, self.connection)
         return [other for other in found if other in window and other < week]
 
@@ -232,6 +238,7 @@ class _Batch:
             quarantine=quarantine,
             data_docs=validator.build_docs(self.run_folder / "data_docs"),
             ignored_columns={name: opened.ignored for name, opened in self.tables.items() if opened.ignored},
+            rows_known=self.checked.rows,
         )
 
     def _rejection(self, contract: Contract) -> ContractRejected:

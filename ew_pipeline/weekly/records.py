@@ -61,6 +61,8 @@ class Contract:
 
     ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
     ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
+    ``rows_known``: sales of earlier weeks that a run before this one had found without fault in the same
+    file; they are among ``rows_read``, but not in these Data Docs.
     """
 
     faults: tuple[Fault, ...]
@@ -69,6 +71,7 @@ class Contract:
     quarantine: Path | None
     data_docs: Path
     ignored_columns: Mapping[str, tuple[str, ...]]
+    rows_known: int = 0
 
 
 @dataclass(frozen=True)

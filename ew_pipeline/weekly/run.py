@@ -299,8 +299,9 @@ def begin(request: WeekRequest, settings: Settings) -> Attempt:
 def _checked(found: tuple[Contract, Snapshot]) -> str:
     contract, snapshot = found
     rows = f"{contract.rows_read.get('sales', 0):,} rows"
+    known = f", {contract.rows_known:,} of them as checked before" if contract.rows_known else ""
     kept = f", {contract.rows_quarantined} quarantined" if contract.rows_quarantined else ""
-    return f"{rows}{kept}, data {snapshot.data_hash[:12]}"
+    return f"{rows}{known}{kept}, data {snapshot.data_hash[:12]}"
 
 
 def _assembled(prepared: Prepared) -> str:

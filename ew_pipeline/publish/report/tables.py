@@ -126,6 +126,8 @@ def quarantine_table(result: WeekResult) -> Table:
     )
     read = ", ".join(f"{clean(name)} {count(rows)}" for name, rows in contract.rows_read.items())
     note = f"Rows read: {read or 'none'}. {plural(contract.rows_quarantined, 'row')} set aside."
+    if contract.rows_known:
+        note += f" {count(contract.rows_known)} rows of earlier weeks were checked by a run before this one."
     if contract.quarantine is not None:
         note += f" Every one with its reason: {contract.quarantine}."
     ignored = [f"{clean(t)}: {', '.join(map(clean, names))}" for t, names in contract.ignored_columns.items()]
