@@ -146,10 +146,7 @@ def blend(first: EnsembleFit, second: EnsembleFit, weight: float) -> EnsembleFit
         rate_draws=pooled("rate_draws"),
         size_draws=pooled("size_draws"),
         shape_draws=pooled("shape_draws"),
-        factors=LowRankFactors(
-            np.hstack([(1.0 - weight) * first.factors.left, weight * second.factors.left]),
-            np.hstack([first.factors.right, second.factors.right]),
-        ),
+        factors=first.factors.mixed(second.factors, weight),
         r_hat=max(first.r_hat, second.r_hat),
     )
 

@@ -59,6 +59,12 @@ class LowRankFactors:
         """n x m, the shape of the product."""
         return self.left.shape[0], self.right.shape[0]
 
+    def mixed(self, other: LowRankFactors, weight: float) -> LowRankFactors:
+        """Factors of (1 - weight) M + weight M_other: both pairs side by side."""
+        return LowRankFactors(
+            np.hstack([(1.0 - weight) * self.left, weight * other.left]), np.hstack([self.right, other.right])
+        )
+
     def rates_at(self, sales: SalesMatrix) -> NDArray[np.float64]:
         """M on the observed entries of ``sales``, in their row-major order."""
         if sales.shape != self.shape:

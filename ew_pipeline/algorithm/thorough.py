@@ -4,6 +4,8 @@ The family is not chosen before the data are sampled. On data with Poisson noise
 more unknown of the chains (s = 1: exponential onset, s large: thinning, alpha near 0: no sales); a failure at
 a uniform moment of the week is no Gamma exposure and has chains of its own, weighted by how well either
 explains the sales. Overdispersion hides the difference, so there s stays what the exploration says.
+
+Where the cavity estimate can be trusted as well (dense, Poisson noise) f is averaged with it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.selection import NEGLIGIBLE_DISPERSION, ONSET, RankPath, is_sparse
 from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.algorithm.tiers import Exploration, explore, finish
+from ew_pipeline.algorithm.tiers import Exploration, average_restarts, explore, finish
 from ew_pipeline.algorithm.types import Float
 
+# The share of the variational tier's f in the average. It errs by a family or rank it is too sure of, the
+# chains by their shortness and a noise freer than the data decide: on forty instances each, regret fell from
+# 0.0201 to 0.0183 for the paper's ensemble and from 0.039 to 0.035 for thinning, alike for weights of 0.3 to
+# 0.6; onsets uniform in the week lose (0.018 to 0.020), and more with a larger weight.
+CAVITY_WEIGHT = 0.3
 R_HAT_LIMIT = 1.2
 WIDENING = 1.2  # of the intervals: short chains see less than the posterior
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
@@ -60,17 +67,25 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
     noisy = found.path.negative_binomial or overdispersed(ensemble)
     exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws, size)
+    healthy = 1.0 - exist * (1.0 - ensemble.healthy_probability)
+    means, factors = ensemble.means, ensemble.factors
+    weight = 0.0 if noisy or found.difficult else CAVITY_WEIGHT
+    if weight > 0.0:
+        cavity = average_restarts(plan, found)
+        healthy = (1.0 - weight) * healthy + weight * cavity.healthy
+        means = (1.0 - weight) * means + weight * cavity.means
+        factors = factors.mixed(cavity.factors, weight)
     return finish(
         plan,
         found,
-        healthy=1.0 - exist * (1.0 - ensemble.healthy_probability),
-        means=ensemble.means,
+        healthy=healthy,
+        means=means,
         theta=sampled_theta(found.family, sampled),
         rank=_ensemble_rank(found, ensemble),
         noise="negative_binomial" if noisy else "poisson",
         size=size if noisy else math.inf,
         converged=ensemble.r_hat <= R_HAT_LIMIT,
-        factors=ensemble.factors,
+        factors=factors,
         held_out=ensemble.held_out_curve,
         weights=ensemble.weights,
         family_name=sampled.family,
@@ -82,6 +97,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
             "posterior_shape": float(np.median(ensemble.shape_draws)),
             "anomalies_exist": exist,
             "caution": ensemble.caution,
+            "weight_of_cavity": weight,
             "weight_of_uniform_onset": sampled.onset_weight,
         },
     )

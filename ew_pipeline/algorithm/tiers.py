@@ -104,7 +104,30 @@ def _believed(found: Exploration, healthy: Float) -> Float:
     return np.asarray(1.0 - anomalies_exist * (1.0 - healthy))
 
 
-def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
+@dataclass(frozen=True, eq=False)
+class CavityAverage:
+    """Restarts at one rank: the best, those as good, and f averaged over them."""
+
+    best: VariationalFit
+    kept: tuple[VariationalFit, ...]
+    healthy: Float
+    means: Float
+    held_out: RankCurve | None
+
+    @property
+    def rank(self) -> int:
+        return self.best.rank
+
+    @property
+    def factors(self) -> LowRankFactors:
+        """The mean of the factorisations as one pair of wider factors."""
+        return LowRankFactors(
+            np.hstack([fit.left / len(self.kept) for fit in self.kept]),
+            np.hstack([fit.right for fit in self.kept]),
+        )
+
+
+def average_restarts(plan: Plan, found: Exploration) -> CavityAverage:
     """Restarts at the chosen rank, averaged."""
     data, family, path = found.data, found.family, found.path
     rank, held_out = path.best.rank, None
@@ -139,39 +162,40 @@ def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
         for _ in range(RESTARTS - 1)
     ]
     best = max(fits, key=lambda fit: fit.score)
-    kept = [fit for fit in fits if fit.score >= best.score - RESTART_GAP]
+    kept = tuple(fit for fit in fits if fit.score >= best.score - RESTART_GAP)
+    healthy = _believed(found, np.mean([fit.healthy_probability for fit in kept], axis=0))
+    return CavityAverage(best, kept, healthy, np.mean([fit.means for fit in kept], axis=0), held_out)
+
+
+def fit_variational_tier(plan: Plan, found: Exploration) -> DetectorFit:
+    """The restarts' average as the result."""
+    average, nb = average_restarts(plan, found), found.path.negative_binomial
+    best = average.best
     return finish(
         plan,
         found,
-        healthy=_believed(found, np.mean([fit.healthy_probability for fit in kept], axis=0)),
-        means=np.mean([fit.means for fit in kept], axis=0),
+        healthy=average.healthy,
+        means=average.means,
         theta=information_theta(
-            data,
-            family,
+            found.data,
+            found.family,
             best.parameters,
             best.cavity_means,
             best.cavity_cv2,
-            np.ones(data.counts.size) if best.axes is None else best.axes.clear(data),
+            np.ones(found.data.counts.size) if best.axes is None else best.axes.clear(found.data),
             score=best.score,
             null_gain=found.null_gain,
             converged=best.converged,
         ),
-        rank=rank,
-        noise="negative_binomial" if path.negative_binomial else "poisson",
-        size=1.0 / best.parameters.inverse_size if path.negative_binomial else math.inf,
+        rank=average.rank,
+        noise="negative_binomial" if nb else "poisson",
+        size=1.0 / best.parameters.inverse_size if nb else math.inf,
         converged=best.converged,
-        factors=_mean_of(kept),
-        held_out=held_out,
-        weights={rank: 1.0},
-        diagnostics={"sweeps": float(best.n_sweeps), "restarts_kept": float(len(kept))},
+        factors=average.factors,
+        held_out=average.held_out,
+        weights={average.rank: 1.0},
+        diagnostics={"sweeps": float(best.n_sweeps), "restarts_kept": float(len(average.kept))},
         cavity=best,
-    )
-
-
-def _mean_of(fits: list[VariationalFit]) -> LowRankFactors:
-    """The mean of several factorisations as one pair of wider factors."""
-    return LowRankFactors(
-        np.hstack([fit.left / len(fits) for fit in fits]), np.hstack([fit.right for fit in fits])
     )
 
 

@@ -22,6 +22,12 @@ def test_rates_are_the_products_at_the_observed_pairs():
     assert (factors.rank, factors.shape) == (1, (2, 3))
 
 
+def test_a_mixture_of_factors_is_the_mixture_of_their_products():
+    one = LowRankFactors(np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]]))
+    other = LowRankFactors(np.eye(2), np.array([[8.0, 0.0], [0.0, 4.0]]))
+    assert_allclose(one.mixed(other, 0.25).dense(), [[9.5, 15.0], [15.0, 31.0]])
+
+
 def test_singular_values_of_a_diagonal_are_its_entries():
     factors = LowRankFactors(np.diag([2.0, 5.0]), np.eye(2))
     assert_allclose(factors.singular_values(), [5, 2])

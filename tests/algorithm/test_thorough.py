@@ -47,6 +47,38 @@ def test_overdispersion_stays_overdispersion():
     assert fit.dispersion_size_ == pytest.approx(3.0, rel=0.3)
 
 
+def test_f_is_averaged_with_the_cavity_estimate_where_that_can_be_trusted(monkeypatch):
+    """Everyone healthy by the cavity leaves the chains' share of the suspicion, in f and in M."""
+    plan = planned(alpha=0.1)
+    found = tiers.explore(plan)
+
+    def fitted():
+        return thorough.fit_thorough(replace(plan, rng=np.random.default_rng(5)), found, BUDGET)
+
+    average = tiers.average_restarts(plan, found)
+    nothing = replace(average.best, left=np.zeros_like(average.best.left))
+    cavity = replace(average, kept=(nothing,), healthy=np.ones(1600), means=np.zeros(1600))
+    monkeypatch.setattr(thorough, "average_restarts", lambda plan, found: cavity)
+    fit = fitted()
+    monkeypatch.setattr(thorough, "CAVITY_WEIGHT", 0.0)
+    alone = fitted()
+    monkeypatch.undo()
+    share = 1.0 - thorough.CAVITY_WEIGHT
+    np.testing.assert_allclose(fit.anomaly_probability_, share * alone.anomaly_probability_)
+    np.testing.assert_allclose(fit.expected_sales_, share * alone.expected_sales_)
+    np.testing.assert_allclose(fit.factors_.dense(), share * alone.factors_.dense())
+    assert fit.diagnostics_["weight_of_cavity"] == thorough.CAVITY_WEIGHT > 0.0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"noise": "negative_binomial", "dispersion_size": 3.0}, {"observed_share": 0.1}]
+)
+def test_the_cavity_estimate_has_no_say_on_overdispersed_or_sparse_data(settings):
+    plan = planned(alpha=0.1, **settings)
+    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    assert fit.diagnostics_["weight_of_cavity"] == 0.0
+
+
 def test_what_is_asked_for_is_not_settled_by_chains():
     plan = replace(planned(family="thinning", alpha=0.4), noise="negative_binomial", anomaly="exponential")
     fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)

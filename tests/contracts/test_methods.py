@@ -10,10 +10,10 @@ import pytest
 from ew_pipeline.data.synthetic import EnsembleSettings, SyntheticInstance, draw_instance
 from ew_pipeline.errors import FitError
 from ew_pipeline.evaluate.cost import expected_cost
-from ew_pipeline.evaluate.experiments.methods import IDEAL, METHODS, Answer
+from ew_pipeline.evaluate.experiments.methods import IDEAL, METHODS, ORACLE, TOLD, Answer
 
-TOLD = [name for name in METHODS if name in (IDEAL, "paper-oracle") or "drmf" in name or "pcp" in name]
-TOLD += [name for name in METHODS if name.startswith("rmc")]
+KNOWING = [name for name in METHODS if name in (IDEAL, ORACLE, TOLD) or "drmf" in name or "pcp" in name]
+KNOWING += [name for name in METHODS if name.startswith("rmc")]
 SETTINGS = EnsembleSettings(n=10, m=12, rank=2, mean=6.0, observed_share=0.9, anomaly_rate=0.15, alpha=0.1)
 
 
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_answer(name, drawn, answers):
     np.testing.assert_array_equal(again.suspicion, answers[name].suspicion)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in TOLD])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in KNOWING])
 def test_the_truth_changes_nothing_for_a_method_that_is_not_told_it(name, drawn, answers):
     truth = drawn.truth
     other = replace(
@@ -70,7 +70,7 @@ def test_nothing_is_cheaper_than_the_ideal_policy(name, drawn, answers):
     assert cost(drawn, answers[name].flags) >= cost(drawn, answers[IDEAL].flags)
 
 
-@pytest.mark.parametrize("name", [name for name in TOLD if name not in (IDEAL, "paper-oracle")])
+@pytest.mark.parametrize("name", [name for name in KNOWING if name not in (IDEAL, ORACLE, TOLD)])
 def test_a_share_tuned_in_hindsight_never_costs_more_than_flagging_nothing(name, drawn, answers):
     assert cost(drawn, answers[name].flags) <= cost(drawn, answers["ignore"].flags)
     assert answers[name].tuned_share is not None
