@@ -24,7 +24,7 @@ LIBRARIES = (
     "mlflow",
     "great-expectations",
 )
-BLOCK = 1 << 20
+BLOCK, FIRST_BLOCK = 1 << 20, 1 << 15  # most files are small, and space for a large block takes longer to get
 
 
 def canonical_json(value: Any) -> str:
@@ -37,11 +37,13 @@ def canonical_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def file_hash(path: Path) -> str:
+def file_hash(path: str | Path) -> str:
     """SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
+    with open(path, "rb", buffering=0) as file:
+        block = file.read(FIRST_BLOCK)
+        digest = hashlib.sha256(block)
+        while block:
+            block = file.read(BLOCK)
             digest.update(block)
     return digest.hexdigest()
 

@@ -17,12 +17,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
+import orjson
 import pandas as pd
 
 from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.reasons import SEPARATOR, parse
+from ew_pipeline.publish.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekResult
 
@@ -62,7 +64,7 @@ def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = No
     )
     if random is not None and len(random):
         ordered = pd.concat([ordered, _with_places(random, ordered)], ignore_index=True)
-    found = [parse(text) for text in plain_texts(ordered["reasons"])]
+    found = [codes_and_words(text) for text in plain_texts(ordered["reasons"])]
     return pd.DataFrame(
         {
             "rank": range(1, len(ordered) + 1),
@@ -74,8 +76,8 @@ def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = No
             "expected": ordered["expected_units"].to_numpy(),
             "probability": ordered["anomaly_probability"].to_numpy(),
             "expected_saving": ordered["expected_saving"].to_numpy(),
-            "why": [SEPARATOR.join(reason.words for reason in reasons) for reasons in found],
-            "codes": [";".join(reason.code for reason in reasons) for reasons in found],
+            "why": [SEPARATOR.join([words for _, words in reasons]) for reasons in found],
+            "codes": [";".join([code for code, _ in reasons]) for reasons in found],
         },
         columns=list(COLUMNS),
     )
@@ -101,17 +103,19 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
         "parquet": folder / "check_list.parquet",
         "stores": folder / "check_list",
     }
-    rows = _sheet_rows(table)
     files = file_names(table["store_id"].unique())
     shutil.rmtree(paths["stores"], ignore_errors=True)
     paths["stores"].mkdir(parents=True)
-    by_store: dict[str, list[tuple[str, ...]]] = {store: [] for store in files}
-    for store, row in zip(plain_texts(table["store_id"]), rows, strict=True):
-        by_store[store].append(row)
+    lines = _sheet_lines(table)
+    by_store: dict[str, list[str]] = {store: [] for store in files}
+    for store, line in zip(plain_texts(table["store_id"]), lines, strict=True):
+        by_store[store].append(line)
     for store, own in by_store.items():  # best first, as the chain's list is
-        (paths["stores"] / files[store]).write_bytes(_sheet(SHEET[1:], [row[1:] for row in own]))
-    paths["csv"].write_bytes(_sheet(SHEET, rows))
-    paths["json"].write_text(_document(result, table, files), encoding="utf-8")
+        with open(f"{paths['stores']}/{files[store]}", "wb", buffering=0) as file:
+            file.write(_sheet(SHEET[1:], own))
+    ranked = [f"{rank},{line}" for rank, line in enumerate(lines, start=1)]
+    paths["csv"].write_bytes(_sheet(SHEET, ranked))
+    paths["json"].write_bytes(_document(result, table, files))
     table.to_parquet(paths["parquet"], index=False)
     return paths
 
@@ -163,26 +167,29 @@ def _tagged(store: str) -> str:
     return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
 
 
-def _sheet_rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The cells of the CSV: rounded, guarded, the outcome left for the store to fill in."""
+def _sheet_lines(table: pd.DataFrame) -> list[str]:
+    """The CSV but for the rank: rounded, guarded, the outcome left for the store to fill in."""
     columns: list[list[str]] = []
-    for name in SHEET[:-1]:
+    for name in SHEET[1:-1]:
         if name in DECIMALS:
             columns.append([f"{value:.{DECIMALS[name]}f}" for value in table[name].tolist()])
         else:
             values = plain_texts(table[name])
             safe = {value: guard(value) for value in set(values)}  # few ids, many rows
             columns.append([safe[value] for value in values])
-    return list(zip(*columns, [""] * len(table), strict=True))
+    lines: list[str] = []
+    _writer(lines).writerows(zip(*columns, [""] * len(table), strict=True))
+    return lines
 
 
-def _sheet(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+def _writer(lines: list[str]) -> Any:
+    """A CSV writer that hands over line by line, whatever line breaks are in the cells."""
+    return csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
+
+
+def _sheet(header: Sequence[str], lines: list[str]) -> bytes:
     """CSV for people. Text beyond ASCII starts with a byte order mark, without which Excel spoils it."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    text = buffer.getvalue()
+    text = ",".join(header) + "\n" + "".join(lines)
     return text.encode("utf-8" if text.isascii() else "utf-8-sig")
 
 
@@ -192,7 +199,7 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**safe) if safe else table
 
 
-def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> str:
+def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> bytes:
     """The list as one JSON document with a line per check: quick to write, and `grep` finds a store."""
     random = (table["codes"] == RANDOM).to_numpy()
     saving = table["expected_saving"].where(~random, 0.0)
@@ -219,17 +226,13 @@ def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) ->
         }
         for store, flagged, drawn, saved in by_store.itertuples()
     ]
-    columns = [table[name].to_numpy(dtype=object) for name in COLUMNS[:-1]]
+    columns = [table[name].tolist() for name in COLUMNS[:-1]]
     codes = [text.split(";") if text else [] for text in plain_texts(table["codes"])]
     checks = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, codes, strict=True)]
-    entries = [f"  {_json(name)}: {_json(value)}" for name, value in head.items()]
-    entries += [f"  {_json(name)}: {_lines(rows)}" for name, rows in (("stores", stores), ("checks", checks))]
-    return "{\n" + ",\n".join(entries) + "\n}\n"
+    entries = [b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items()]
+    entries += [b'  "stores": ' + _lines(stores), b'  "checks": ' + _lines(checks)]
+    return b"{\n" + b",\n".join(entries) + b"\n}\n"
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _lines(rows: Sequence[object]) -> str:
-    return "[\n    " + ",\n    ".join(map(_json, rows)) + "\n  ]" if rows else "[]"
+def _lines(rows: Sequence[object]) -> bytes:
+    return b"[\n    " + b",\n    ".join(map(orjson.dumps, rows)) + b"\n  ]" if rows else b"[]"

@@ -100,21 +100,26 @@ def reasons(
         )
     found: list[list[str]] = [[] for _ in range(n.size)]
     for rule, holds in zip(RULES, _which(n, mu, p, own), strict=True):
-        for pair in np.flatnonzero(holds):
-            words = rule.words(float(n[pair]), float(mu[pair]), float(p[pair]), float(own[pair]))
-            found[pair].append(f"{rule.code}: {words}")
+        values = (column[holds].tolist() for column in (n, mu, p, own))
+        for pair, *of_pair in zip(np.flatnonzero(holds).tolist(), *values, strict=True):
+            found[pair].append(f"{rule.code}: {rule.words(*of_pair)}")
     return [SEPARATOR.join(texts) for texts in found]
 
 
 def parse(text: str) -> tuple[Reason, ...]:
     """Read a flag's text back; a code that stands without words is worded by its meaning."""
-    parts = (part.strip().partition(":") for part in text.split(";") if part.strip())
-    return tuple(Reason(code.strip(), words.strip() or CODES.get(code, code)) for code, _, words in parts)
+    return tuple(Reason(code, words) for code, words in codes_and_words(text))
+
+
+def codes_and_words(text: str) -> list[tuple[str, str]]:
+    """The same as plain pairs, for lists of many flags."""
+    parts = [part.strip().partition(":") for part in text.split(";") if part.strip()]
+    return [(code.strip(), words.strip() or CODES.get(code, code)) for code, _, words in parts]
 
 
 def in_words(text: str) -> str:
     """The reasons without their codes, for people."""
-    return SEPARATOR.join(reason.words for reason in parse(text))
+    return SEPARATOR.join(words for _, words in codes_and_words(text))
 
 
 def short(value: float) -> str:

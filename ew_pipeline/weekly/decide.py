@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from ew_pipeline.algorithm.costs import Costs
 from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
@@ -55,17 +56,26 @@ def _all_scores(fitted: Sequence[FittedSegment], probability: Sequence[Float]) -
     parts = [
         _score(one, values, stores, skus, segments) for one, values in zip(fitted, probability, strict=True)
     ]
-    scores = pd.concat(parts, ignore_index=True)
+    scores = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    if _in_order(scores, len(skus)):  # as one matrix of sorted ids is
+        return scores
     return scores.sort_values(["store_id", "sku_id"], kind="stable", ignore_index=True)
+
+
+def _in_order(scores: pd.DataFrame, skus: int) -> bool:
+    store, sku = (scores[name].cat.codes.to_numpy().astype(np.int64) for name in ("store_id", "sku_id"))
+    key = store * skus + sku
+    return bool((key[1:] > key[:-1]).all())
 
 
 def _score(
     one: FittedSegment, probability: Float, stores: list[str], skus: list[str], segments: list[str]
 ) -> pd.DataFrame:
-    sales, scored = one.fit.sales, one.given.scored
+    sales = one.fit.sales
+    scored = slice(None) if one.given.scored.all() else one.given.scored
     c0, c1 = one.given.costs.broadcast(sales.n_observed)
     level = one.given.level if one.given.level is not None else np.full(sales.n_observed, np.nan)
-    n = int(scored.sum())
+    n = int(one.given.scored.sum())
     return pd.DataFrame(
         {
             "store_id": _ids(sales.store_ids, sales.rows[scored], stores),
@@ -80,7 +90,8 @@ def _score(
             "anomaly_probability": probability[scored],
             "cost_false_alarm": c0[scored],
             "cost_missed": c1[scored],
-        }
+        },
+        copy=False,
     )
 
 
@@ -116,13 +127,14 @@ def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int64:
 
 
 def _reasons(scores: pd.DataFrame, flags: Bool) -> pd.Series[str]:
-    words = np.full(len(scores), "", dtype=object)
     chosen = scores[flags]
-    if len(chosen):
-        words[flags] = reasons(
-            chosen["units"].to_numpy(),
-            chosen["expected_units"].to_numpy(),
-            chosen["anomaly_probability"].to_numpy(),
-            chosen["level"].to_numpy(),
-        )
+    texts = reasons(
+        chosen["units"].to_numpy(),
+        chosen["expected_units"].to_numpy(),
+        chosen["anomaly_probability"].to_numpy(),
+        chosen["level"].to_numpy(),
+    )
+    place = np.zeros(len(scores), dtype=np.int32)  # of a pair that is not flagged: no text
+    place[flags] = np.arange(1, len(texts) + 1)
+    words = pa.array(["", *texts], pa.large_string()).take(pa.array(place))
     return pd.Series(words, index=scores.index, dtype="str")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -275,6 +276,11 @@ class WeekResult:
     @property
     def flags(self) -> pd.DataFrame:
         """The pairs to check, best first."""
+        return self._flags.copy(deep=False)
+
+    @cached_property
+    def _flags(self) -> pd.DataFrame:
+        """Looked for once: among ten million scores that takes a second."""
         chosen = self.scores[self.scores["flagged"]]
         return chosen.sort_values(
             ["expected_saving", "store_id", "sku_id"], ascending=[False, True, True], kind="stable"

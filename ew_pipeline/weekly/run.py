@@ -17,8 +17,10 @@ from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.check_list import write_check_lists
 from ew_pipeline.publish.ledger import Ledger, Publication, RunInfo
+from ew_pipeline.publish.ledger.publishing import SCORES
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
+from ew_pipeline.publish.scores import write_scores
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
@@ -211,7 +213,7 @@ def _publish(
 
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        result.scores.to_parquet(result.folder / "scores.parquet", index=False)
+        write_scores(result.scores, result.folder / SCORES)
         write_check_lists(result, result.folder)
         realised = realised_calibration(ledger, result.week)
         return write_report(

@@ -63,6 +63,11 @@ def record_text(row: Row) -> str:
     return _encode({name: value for name, value in row.items() if value is not None})
 
 
+def scalar_text(value: float | str | None) -> str:
+    """One value as ``record_text`` writes it; a number without the detour of the encoder."""
+    return repr(plain(value)) if type(value) in (float, int) else _encode(value)
+
+
 def record_key(table: Table, row: Row) -> str:
     """The primary key as text, e.g. ``2026-W34-…/all``."""
     return "/".join(str(row[column.name]) for column in table.primary_key)
@@ -126,16 +131,20 @@ def flags_start(publication_id: int, week: str, run_id: str) -> str:
 
 def next_flag_hash(previous: str, row: Row) -> str:
     """The ``row_hash`` of a flag, from that of the row before and its own other columns."""
-    return hashlib.sha256((previous + record_text(row)).encode()).hexdigest()
+    return _flag_hash(previous, record_text(row))
 
 
-def chain_flags(start: str, rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """The rows, each with its ``row_hash``, and the last hash."""
-    chained, previous = [], start
-    for row in rows:
-        previous = next_flag_hash(previous, row)
-        chained.append({**row, "row_hash": previous})
-    return chained, previous
+def chain_flags(start: str, texts: Iterable[str]) -> list[str]:
+    """The ``row_hash`` of each flag, from the canonical JSON of its other columns."""
+    hashes, previous = [], start
+    for text in texts:
+        previous = _flag_hash(previous, text)
+        hashes.append(previous)
+    return hashes
+
+
+def _flag_hash(previous: str, text: str) -> str:
+    return hashlib.sha256((previous + text).encode()).hexdigest()
 
 
 def _runs_of_a_table(records: Sequence[tuple[Table, Row]]) -> list[tuple[Table, list[Row]]]:

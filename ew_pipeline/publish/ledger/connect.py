@@ -20,6 +20,7 @@ from ew_pipeline.publish.ledger.failures import LedgerError, explained, is_sqlit
 SCHEMA = "ew"  # in PostgreSQL; MLflow's tables in the same database have some of the same names
 CONNECT_SECONDS = 10
 WRITES = "ew_writes"
+CACHE_KIB = 65_536
 EXAMPLES = "use sqlite:////folder/ledger.db or postgresql+psycopg://user:password@host/database."
 
 
@@ -83,6 +84,7 @@ def _sqlite_engine(url: URL, busy_seconds: float) -> Engine:
         connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")  # the indexes of a large week's flags
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from ew_pipeline.provenance import canonical_json, file_hash
 from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import chain_flags, flags_start, plain
 from ew_pipeline.publish.ledger.failures import LedgerError
+from ew_pipeline.publish.ledger.flag_table import FlagTable, flag_table
 from ew_pipeline.publish.ledger.places import Places, moment, now
-from ew_pipeline.publish.ledger.rows import flag_rows
 from ew_pipeline.weekly.records import Override, WeekResult
 
 SCORES = "scores.parquet"
@@ -41,9 +42,9 @@ class Artifacts:
         """Hash the report and every file in the run's folder."""
         try:
             files = {
-                path.relative_to(folder).as_posix(): file_hash(path)
-                for path in sorted(folder.rglob("*"))
-                if path.is_file() and path.suffix != GROWING and path.name != TRACKING
+                path.removeprefix(f"{folder}/"): file_hash(path)
+                for path in sorted(_files_in(folder))
+                if not path.endswith((GROWING, f"/{TRACKING}"))
             }
             report_hash = file_hash(report)
         except OSError as error:
@@ -59,6 +60,12 @@ class Artifacts:
             scores_hash=files.get(SCORES),
             files=files,
         )
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    """Texts, not ``Path``: a chain of 70,000 stores has as many lists."""
+    for place, _, names in os.walk(folder):
+        yield from (f"{place}/{name}" for name in names)
 
 
 def refuse_unpublishable(result: WeekResult, override: Override | None) -> None:
@@ -86,11 +93,12 @@ def prepare_publication(
     number: int,
     by: str,
     override: Override | None,
-) -> tuple[DictRow, list[DictRow]]:
+) -> tuple[DictRow, FlagTable]:
     """The row of ``publications`` and its chained flags. Call it with the chain's head locked."""
     used = override if result.held else None
     start = flags_start(number, str(result.week), result.run_id)
-    flags, flags_hash = chain_flags(start, flag_rows(result, number))
+    flags = flag_table(result, number)
+    hashes = chain_flags(start, flags.texts())
     publication = {
         "id": number,
         "week": str(result.week),
@@ -108,8 +116,8 @@ def prepare_publication(
         "config_hash": result.provenance.config_hash,
         "code_version": result.provenance.code_version,
         "pairs_scored": len(result.scores),
-        "flags_count": len(flags),
-        "flags_hash": flags_hash,
+        "flags_count": flags.rows,
+        "flags_hash": hashes[-1] if hashes else start,
         "expected_saving": plain(result.expected_saving),
         "report": artifacts.report,
         "report_hash": artifacts.report_hash,
@@ -117,24 +125,24 @@ def prepare_publication(
         "scores_hash": artifacts.scores_hash,
         "files": canonical_json(artifacts.files),
     }
-    return publication, flags
+    return publication, flags.with_column("row_hash", hashes)
 
 
-def insert_flags(connection: Connection, rows: list[DictRow]) -> None:
+def insert_flags(connection: Connection, flags: FlagTable) -> None:
     """Insert many flags quickly: COPY in PostgreSQL, batches in SQLite."""
-    if not rows:
+    if not flags.rows:
         return
     names = [column.name for column in tables.flags.columns]
-    values = ([row[name] for name in names] for row in rows)
+    values = flags.tuples(names)
     if connection.dialect.name == "postgresql":
         _copy_flags(connection, names, values)
         return
     marks = ", ".join("?" * len(names))
     statement = f"INSERT INTO flags ({', '.join(names)}) VALUES ({marks})"
-    connection.exec_driver_sql(statement, [tuple(row) for row in values])
+    connection.exec_driver_sql(statement, list(values))
 
 
-def _copy_flags(connection: Connection, names: list[str], values: Iterable[list[Any]]) -> None:
+def _copy_flags(connection: Connection, names: list[str], values: Iterable[tuple[Any, ...]]) -> None:
     driver: Any = connection.connection.driver_connection
     statement = f"COPY flags ({', '.join(names)}) FROM STDIN"
     try:

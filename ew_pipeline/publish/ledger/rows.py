@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.errors import DataError, name_some
 from ew_pipeline.provenance import canonical_json, code_version, environment
 from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import plain
@@ -22,20 +21,6 @@ from ew_pipeline.publish.ledger.records import RunInfo, Status
 from ew_pipeline.weekly.records import OverWeeks, SegmentResult, WeekResult
 
 POOLED = "pooled"
-FLAG_COLUMNS = (
-    "store_id",
-    "sku_id",
-    "segment",
-    "units",
-    "expected_units",
-    "anomaly_probability",
-    "cost_false_alarm",
-    "cost_missed",
-    "threshold",
-    "expected_saving",
-    "store_rank",
-    "reasons",
-)
 DictRow = dict[str, Any]
 
 
@@ -130,16 +115,18 @@ def pricing_facts(result: WeekResult) -> DictRow:
 
 def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
     """A row per fitted matrix, and one for theta over all of them."""
+    used = result.scores[[*_SUMMED, "segment"]]
+    alone = len(result.segments) == 1  # ten million rows are not copied to find all of them
     rows = [
         {
             **_segment_base(
-                result, part.name, part.theta, result.scores[result.scores["segment"] == part.name]
+                result, part.name, part.theta, used if alone else used[used["segment"] == part.name]
             ),
             **_segment_fit(part, places),
         }
         for part in result.segments
     ]
-    return [*rows, _segment_base(result, POOLED, result.pooled, result.scores)]
+    return [*rows, _segment_base(result, POOLED, result.pooled, used)]
 
 
 def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFrame) -> DictRow:
@@ -175,6 +162,16 @@ def _over_weeks(pooled: OverWeeks | None) -> DictRow:
     return {**moved, "weeks_pooled": pooled.weeks}
 
 
+_SUMMED = (
+    "store_id",
+    "sku_id",
+    "units",
+    "expected_units",
+    "anomaly_probability",
+    "cost_missed",
+    "expected_saving",
+    "flagged",
+)
 _FIT_COLUMNS = (
     "rank",
     "noise",
@@ -202,17 +199,15 @@ def _segment_fit(part: SegmentResult, places: Places) -> DictRow:
         "rank": int(part.rank),
         "noise": part.noise,
         "anomaly": part.anomaly,
-        "dispersion_size": _finite(part.dispersion_size),
+        "dispersion_size": finite(part.dispersion_size),
         "mode": part.mode,
         "mode_reason": part.mode_reason,
         "converged": bool(part.converged),
-        "null_gain": _finite(part.null_gain),
-        "rank_curve": canonical_json([[int(rank), _finite(value)] for rank, value in part.rank_curve]),
-        "held_out_curve": canonical_json(
-            [[int(rank), _finite(value)] for rank, value in part.held_out_curve]
-        ),
-        "rank_weights": canonical_json({str(int(k)): _finite(v) for k, v in part.rank_weights.items()}),
-        "singular_values": canonical_json([_finite(value) for value in part.singular_values]),
+        "null_gain": finite(part.null_gain),
+        "rank_curve": canonical_json([[int(rank), finite(value)] for rank, value in part.rank_curve]),
+        "held_out_curve": canonical_json([[int(rank), finite(value)] for rank, value in part.held_out_curve]),
+        "rank_weights": canonical_json({str(int(k)): finite(v) for k, v in part.rank_weights.items()}),
+        "singular_values": canonical_json([finite(value) for value in part.singular_values]),
         "warnings": canonical_json(list(part.warnings)),
         "seconds": plain(float(part.seconds)),
         "model": places.keep(part.model),
@@ -228,42 +223,7 @@ def theta_columns(theta: Theta) -> DictRow:
         "anomaly_rate_low": theta.anomaly_rate_interval[0],
         "anomaly_rate_high": theta.anomaly_rate_interval[1],
     }
-    return {name: _finite(value) for name, value in columns.items()}
-
-
-def flag_rows(result: WeekResult, publication_id: int) -> Iterator[DictRow]:
-    """A row per flag, the best to check first, each with all that led to it."""
-    flags = result.flags
-    _refuse_gaps(flags)
-    origin = result.provenance
-    common = {
-        "publication_id": publication_id,
-        "week": str(result.week),
-        "run_id": result.run_id,
-        "flow_run_id": origin.flow_run_id,
-        "mlflow_run_id": origin.mlflow_run_id,
-        "data_hash": origin.data_hash,
-        "config_hash": origin.config_hash,
-        "code_version": origin.code_version,
-    }
-    by_segment = {
-        part.name: {
-            **common,
-            **theta_columns(part.theta),
-            "rank": int(part.rank),
-            "noise": part.noise,
-            "anomaly": part.anomaly,
-        }
-        for part in result.segments
-    }
-    unknown = sorted(set(flags["segment"]) - set(by_segment))
-    if unknown:
-        raise DataError(f"flags of segments that were not fitted: {name_some(unknown, len(unknown))}.")
-    level = [_finite(value) for value in flags["level"].astype(float)]
-    columns = [_plain_list(flags[name]) for name in FLAG_COLUMNS]
-    for position, values in enumerate(zip(*columns, level, strict=True)):
-        row = dict(zip((*FLAG_COLUMNS, "level"), values, strict=True))
-        yield {"position": position, **by_segment[row["segment"]], **row}
+    return {name: finite(value) for name, value in columns.items()}
 
 
 def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Iterator[DictRow]:
@@ -271,7 +231,7 @@ def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Itera
     drawn = result.random_checks
     names = [column.name for column in tables.random_checks.columns]
     names = [name for name in names if name not in ("id", "publication_id", "week")]
-    columns = [_plain_list(drawn[name]) for name in names]
+    columns = [plain_list(drawn[name]) for name in names]
     for number, values in enumerate(zip(*columns, strict=True), start=first_id):
         yield {
             "id": number,
@@ -281,26 +241,13 @@ def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Itera
         }
 
 
-def _plain_list(column: pd.Series[Any]) -> list[Any]:
+def plain_list(column: pd.Series[Any]) -> list[Any]:
+    """A column as values that both databases take."""
     if column.name in ("units", "store_rank"):
         return list(column.to_numpy(np.int64).tolist())
     if pd.api.types.is_numeric_dtype(column):
         return list((column.to_numpy(np.float64) + 0.0).tolist())
     return list(column.astype("str").tolist())
-
-
-def _refuse_gaps(flags: pd.DataFrame) -> None:
-    twice = flags[flags.duplicated(["store_id", "sku_id"])]
-    if len(twice):
-        pairs = [f"{store} {sku}" for store, sku in twice[["store_id", "sku_id"]].to_numpy()]
-        raise DataError(f"{len(pairs)} pairs are flagged twice: {name_some(pairs, len(pairs))}.")
-    for name in FLAG_COLUMNS:
-        column = flags[name]
-        numeric = pd.api.types.is_numeric_dtype(column)
-        bad = ~np.isfinite(column.to_numpy(np.float64)) if numeric else column.isna().to_numpy()
-        if bad.any():
-            pairs = [f"{store} {sku}" for store, sku in flags.loc[bad, ["store_id", "sku_id"]].to_numpy()]
-            raise DataError(f"{len(pairs)} flags have no {name}: {name_some(pairs, len(pairs))}.")
 
 
 def _nested(value: Any, places: Places) -> str | None:
@@ -319,9 +266,9 @@ def _plain_tree(value: Any, places: Places) -> Any:
         return places.keep(value)
     if isinstance(value, np.generic):
         value = value.item()
-    return _finite(value) if isinstance(value, float) else value
+    return finite(value) if isinstance(value, float) else value
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """NULL for a value that is infinite or not there."""
     return float(value) + 0.0 if math.isfinite(value) else None

@@ -1,0 +1,129 @@
+"""The flags of a publication by column: what they share is kept, and written as text, once.
+
+A national chain publishes hundreds of thousands of flags a week, each of thirty columns that tell its whole
+story; most of them are the same in every flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ew_pipeline.errors import DataError, name_some
+from ew_pipeline.publish.ledger.chain import scalar_text
+from ew_pipeline.publish.ledger.rows import finite, plain_list, theta_columns
+from ew_pipeline.weekly.records import WeekResult
+
+FLAG_COLUMNS = (
+    "store_id",
+    "sku_id",
+    "segment",
+    "units",
+    "expected_units",
+    "anomaly_probability",
+    "cost_false_alarm",
+    "cost_missed",
+    "threshold",
+    "expected_saving",
+    "store_rank",
+    "reasons",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FlagTable:
+    """``shared``: values that all flags have; ``own``: a value per flag; no column is in both."""
+
+    rows: int
+    shared: Mapping[str, Any]
+    own: Mapping[str, list[Any]]
+
+    def texts(self) -> Iterator[str]:
+        """The canonical JSON of each row, the same as ``chain.record_text`` gives."""
+        pieces, varying = [], []
+        for name in sorted((*self.shared, *self.own)):
+            key = f"{scalar_text(name)}:"
+            if name in self.own:
+                pieces.append("%s")
+                varying.append(_texts_of(key, self.own[name]))
+            elif self.shared[name] is not None:
+                pieces.append(f"{key}{scalar_text(self.shared[name])},".replace("%", "%%"))
+        template = "".join(pieces)
+        columns = zip(*varying, strict=True) if varying else repeat((), self.rows)
+        return ("{" + (template % row)[:-1] + "}" for row in columns)
+
+    def tuples(self, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows as a database takes them, with their columns in this order."""
+        columns = (
+            self.own[name] if name in self.own else repeat(self.shared[name], self.rows) for name in names
+        )
+        return zip(*columns, strict=True)
+
+    def with_column(self, name: str, values: list[Any]) -> FlagTable:
+        return FlagTable(self.rows, self.shared, {**self.own, name: values})
+
+
+def _texts_of(key: str, values: list[Any]) -> list[str]:
+    """``key:value,`` for each; nothing for what is missing, since the chain leaves that out."""
+    distinct = set(values)
+    if 2 * len(distinct) >= len(values):
+        return ["" if value is None else f"{key}{scalar_text(value)}," for value in values]
+    # Ids, costs and thresholds repeat.
+    known = dict(zip(distinct, _texts_of(key, list(distinct)), strict=True))
+    return [known[value] for value in values]
+
+
+def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
+    """A row per flag, the best to check first, each with all that led to it."""
+    flags = result.flags
+    _refuse_gaps(flags)
+    origin = result.provenance
+    shared = {
+        "publication_id": publication_id,
+        "week": str(result.week),
+        "run_id": result.run_id,
+        "flow_run_id": origin.flow_run_id,
+        "mlflow_run_id": origin.mlflow_run_id,
+        "data_hash": origin.data_hash,
+        "config_hash": origin.config_hash,
+        "code_version": origin.code_version,
+    }
+    own: dict[str, list[Any]] = {"position": list(range(len(flags)))}
+    own |= {name: plain_list(flags[name]) for name in FLAG_COLUMNS}
+    own["level"] = [finite(value) for value in flags["level"].astype(float).tolist()]
+    by_segment = {
+        part.name: {
+            **theta_columns(part.theta),
+            "rank": int(part.rank),
+            "noise": part.noise,
+            "anomaly": part.anomaly,
+        }
+        for part in result.segments
+    }
+    unknown = sorted(set(own["segment"]) - set(by_segment))
+    if unknown:
+        raise DataError(f"flags of segments that were not fitted: {name_some(unknown, len(unknown))}.")
+    if len(by_segment) == 1:
+        return FlagTable(len(flags), {**shared, **next(iter(by_segment.values()))}, own)
+    for name in next(iter(by_segment.values()), {}):
+        own[name] = [by_segment[segment][name] for segment in own["segment"]]
+    return FlagTable(len(flags), shared, own)
+
+
+def _refuse_gaps(flags: pd.DataFrame) -> None:
+    twice = flags[flags.duplicated(["store_id", "sku_id"])]
+    if len(twice):
+        pairs = [f"{store} {sku}" for store, sku in twice[["store_id", "sku_id"]].to_numpy()]
+        raise DataError(f"{len(pairs)} pairs are flagged twice: {name_some(pairs, len(pairs))}.")
+    for name in FLAG_COLUMNS:
+        column = flags[name]
+        numeric = pd.api.types.is_numeric_dtype(column)
+        bad = ~np.isfinite(column.to_numpy(np.float64)) if numeric else column.isna().to_numpy()
+        if bad.any():
+            pairs = [f"{store} {sku}" for store, sku in flags.loc[bad, ["store_id", "sku_id"]].to_numpy()]
+            raise DataError(f"{len(pairs)} flags have no {name}: {name_some(pairs, len(pairs))}.")
