@@ -35,6 +35,7 @@ class Spending:
     rank_entries: int
 
 
+THIN = 20  # entries of a row or column for each factor
 QUICK_FROM = 200_000  # pairs; below, all rounds take a second or two
 # With fewer pairs theta moves more from round to round, and rounds are cheap.
 PATIENT_UP_TO, MORE_ROUNDS = 1_000_000, 20
@@ -53,6 +54,14 @@ def spending_on(mode: str, n_observed: int) -> Spending:
     return spending
 
 
+def effort_at(effort: Effort, shape: tuple[int, int], n_observed: int, rank: int) -> Effort:
+    """The same effort, with all rounds where lines have few entries for each of their factors: there the
+    first round takes its own errors for anomalies."""
+    if n_observed >= THIN * rank * max(shape):
+        return effort
+    return replace(effort, rounds=max(effort.rounds, FULL.rounds))
+
+
 def fit_large_tier(plan: Plan) -> DetectorFit:
     """Rank on held-out pairs, then M and theta together. "auto" is the exponential onset here."""
     spending = spending_on(plan.mode, plan.sales.n_observed)
@@ -64,21 +73,28 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         curve = _curve(plan, spending, threads)
         rank = curve.best if curve is not None else 1
     both = BothWays.of(plan.sales, plan.level, threads=threads)
-    start = start_large(both, rank, plan.rng, spending.effort, threads)
-    fit = fit_large(both, family, start, noise=plan.noise, effort=spending.effort, threads=threads)
+    effort = effort_at(spending.effort, both.shape, both.n_observed, rank)
+    start = start_large(both, rank, plan.rng, effort, threads)
+    fit = fit_large(both, family, start, noise=plan.noise, effort=effort, threads=threads)
     theta = binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain)
     factors = LowRankFactors(
         _double(filled(fit.left, both.by_row.indptr)), _double(filled(fit.right, both.by_column.indptr))
     )
     del both, start  # half of the memory, and the results below need some
-    cavity_cv = np.sqrt(fit.cv2, dtype=np.float64)
+    arrays = [fit.cavity, fit.cv2, fit.means, fit.healthy]
+    none = np.empty(0, dtype=np.float32)
+    fit = replace(fit, cavity=none, cv2=none, means=none, healthy=none)  # each is let go once it is doubled
+    posterior = np.subtract(1.0, arrays.pop(), dtype=np.float64)
+    expected = _double(arrays.pop())
+    cavity_cv = np.sqrt(arrays.pop(), dtype=np.float64)
+    cavity = _double(arrays.pop())
     size = fit.parameters.inverse_size
     return DetectorFit(
         sales=plan.sales,
-        posterior_=np.subtract(1.0, fit.healthy, dtype=np.float64),
-        expected_sales_=_double(fit.means),
+        posterior_=posterior,
+        expected_sales_=expected,
         expected_cv_=cavity_cv,
-        cavity_sales_=_double(fit.cavity),
+        cavity_sales_=cavity,
         cavity_cv_=cavity_cv,
         theta_=theta,
         rank_=rank,

@@ -17,7 +17,7 @@ from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.folds import RankCurve
 from ew_pipeline.algorithm.large_blocks import fit_large_blocks
 from ew_pipeline.algorithm.large_rank import held_out_rank
-from ew_pipeline.algorithm.large_tier import spending_on
+from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.row_blocks import Blocks, Prediction, RowBlock
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -72,9 +72,8 @@ def fit_by_blocks(blocks: Blocks, config: RunConfig, folder: Path, threads: int)
         part = sample_rows(blocks, spending.rank_entries)
         curve = held_out_rank(part, None, family, ranks, rng, most_entries=part.n_observed, threads=threads)
     rank = curve.best if curve is not None else int(wanted.rank)
-    fit = fit_large_blocks(
-        blocks, family, rank, rng, noise=wanted.noise, effort=spending.effort, threads=threads
-    )
+    effort = effort_at(spending.effort, blocks.shape, blocks.n_observed, rank)
+    fit = fit_large_blocks(blocks, family, rank, rng, noise=wanted.noise, effort=effort, threads=threads)
     costs = Costs(false_alarm=config.default_cost_false_alarm, missed=config.default_cost_missed)
     folder.mkdir(parents=True, exist_ok=True)
     tally: Tally = blocks.total(

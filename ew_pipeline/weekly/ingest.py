@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +138,11 @@ class _Batch:
         from ew_pipeline.data.contract import check_tables
         from ew_pipeline.data.contract.gx_run import Validator
 
-        request, connection, validator = self.request, self.connection, Validator()
-        earlier, rows = self._load()
+        request, connection = self.request, self.connection
+        with ThreadPoolExecutor(1) as beside:  # importing Great Expectations takes seconds
+            made = beside.submit(Validator)
+            earlier, rows = self._load()
+            validator = made.result()
         book = FaultBook(connection)
         share = request.config.contract.max_faulty_share
         if "listing" in self.tables:

@@ -23,7 +23,7 @@ from ew_pipeline.algorithm.large import (
     start_large,
 )
 from ew_pipeline.algorithm.large_rank import held_out_rank
-from ew_pipeline.algorithm.large_tier import spending_on
+from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.noise import NegativeBinomial
 from ew_pipeline.algorithm.posterior import healthy_probability
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
@@ -279,3 +279,18 @@ def test_few_pairs_get_rounds_until_theta_settles_and_fast_is_one_round_of_many(
     assert spending_on("large", 999_999).effort.rounds > spending_on("large", 1_000_000).effort.rounds
     assert spending_on("fast", 200_000).effort.rounds == 1
     assert spending_on("fast", 199_999) == spending_on("large", 199_999)
+
+
+def test_short_lines_get_all_rounds_also_in_a_quick_fit():
+    quick, full = (spending_on(mode, 1_000_000).effort for mode in ("fast", "large"))
+    assert effort_at(quick, (10_000, 10_000), 1_000_000, rank=5) == quick
+    for shape in ((10_001, 50), (50, 10_001)):
+        assert effort_at(quick, shape, 1_000_000, rank=5).rounds == full.rounds > quick.rounds
+
+
+def test_a_rank_between_the_candidates_is_found_and_theta_with_it():
+    """Eight factors: candidates are 7 and 10, and a factor too few looked like twice the anomalies."""
+    drawn = draw_sparse(SparseSettings(n=3000, m=1000, observed=240_000, rank=8), np.random.default_rng(5))
+    fit = EntrywiseDetector("fast", random_state=0).fit(drawn.sales)
+    assert fit.rank_ == 8
+    assert fit.theta_.anomaly_rate == pytest.approx(drawn.anomalous.mean(), abs=0.015)
