@@ -134,6 +134,9 @@ def test_another_outcome_is_a_conflict_that_is_named_and_not_recorded(world, tmp
     assert conflict.key == "S000 K000 2026-W34"
     assert "confirmed (flag) is recorded, by ana; now healthy (flag)" in conflict.why
     assert len(world.ledger.table("checks")) == 2
+    record(world, tmp_path, check("S002", "K002", checked_by="bo"))
+    later = record(world, tmp_path, check("S002", "K002", outcome="healthy"))
+    assert "is recorded, by bo; now" in later.conflicts[0].why
 
 
 def test_a_correction_counts_and_the_first_outcome_stays_in_the_ledger(world, tmp_path):

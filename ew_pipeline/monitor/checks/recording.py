@@ -92,7 +92,8 @@ def _new_rows(
             if before is not None and _same(before, made):
                 done.unchanged += 1
             elif before is not None and before["outcome"] not in (UNDECIDED, made["outcome"]) and not correct:
-                words = f"{before['outcome']} ({before['source']}) is recorded, by {before['recorded_by']}; "
+                who = before["checked_by" if pd.notna(before["checked_by"]) else "recorded_by"]
+                words = f"{before['outcome']} ({before['source']}) is recorded, by {who}; "
                 words += f"now {made['outcome']} ({made['source']})"
                 done.conflicts.append(Refused(_key_text(row), words))
             else:

@@ -94,7 +94,10 @@ def drift(
             {
                 "experiment": TITLE,
                 "world": world.value,
-                "chain": {**asdict(chain), "size": chain.size if math.isfinite(chain.size) else None},
+                "chain": {
+                    **(asdict(chain) if world is World.ALIKE else {"stores": stores, "skus": skus}),
+                    "size": chain.size if math.isfinite(chain.size) else None,
+                },
                 "mode": mode,
                 "anomaly": anomaly,
                 "simulations": simulations,
