@@ -33,7 +33,9 @@ from ew_pipeline.algorithm.types import Float
 # 0.6; onsets uniform in the week lose (0.018 to 0.020), and more with a larger weight.
 CAVITY_WEIGHT = 0.3
 R_HAT_LIMIT = 1.2
-WIDENING = 1.2  # of the intervals: short chains see less than the posterior
+# of the intervals: short chains see less than the posterior. At 1.2, 90% intervals held alpha in 85% and p_A in
+# 89% of a thousand instances.
+ALPHA_WIDENING, RATE_WIDENING = 1.35, 1.25
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
 ONSET_ALPHAS = (0.15, 0.7)  # the mean of U(0, 1) is 1/2; other families see it from here
@@ -222,8 +224,8 @@ def sampled_theta(family: ExposureFamily, sampled: Sampled) -> Theta:
     alphas = ensemble.alpha_draws
     alpha_free = bool(np.ptp(alphas) > 0.0)
     return theta_from_draws(
-        _widened(alphas, *ALPHA_RANGE, WIDENING) if alpha_free else alphas,
-        _widened(ensemble.rate_draws, *RATE_RANGE, WIDENING),
+        _widened(alphas, *ALPHA_RANGE, ALPHA_WIDENING) if alpha_free else alphas,
+        _widened(ensemble.rate_draws, *RATE_RANGE, RATE_WIDENING),
         ALPHA_RANGE if alpha_free else family.alpha_bounds,
     )
 
