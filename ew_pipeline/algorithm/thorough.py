@@ -33,8 +33,8 @@ from ew_pipeline.algorithm.types import Float
 # 0.6; onsets uniform in the week lose (0.018 to 0.020), and more with a larger weight.
 CAVITY_WEIGHT = 0.3
 R_HAT_LIMIT = 1.2
-# of the intervals: short chains see less than the posterior. At 1.2, 90% intervals held alpha in 85% and p_A in
-# 89% of a thousand instances.
+# of the intervals: short chains see less than the posterior. At 1.2, 90% intervals held alpha in 85% and p_A
+# in 89% of a thousand instances.
 ALPHA_WIDENING, RATE_WIDENING = 1.35, 1.25
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
