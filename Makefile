@@ -26,8 +26,9 @@ setup: $(INSTALLED) ## create .venv with the locked requirements; instant when i
 run: setup ## set up, then show the whole story on simulated data (ew demo)
 	@$(BIN)/ew demo
 
+# One worker more than the two cores of a small machine: tests of servers and killed processes mostly wait.
 test: setup ## set up, then run all tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## set up, then check style (ruff) and types (mypy)
 	$(BIN)/ruff check .

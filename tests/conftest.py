@@ -6,8 +6,8 @@ from hypothesis import settings
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
-# Files that run whole weeks or start servers go first: two workers take files as they come, and a long one
-# at the end would leave the other worker without work.
+# Files that run whole weeks or start servers go first: workers take files as they come, and a long one
+# at the end would leave the others without work.
 LONGEST_FIRST = ("weekly/", "distribute/", "flows/", "track/", "monitor/", "publish/")
 
 
