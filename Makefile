@@ -9,7 +9,7 @@ LOCK := infra/requirements.lock
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint lock experiments clean
+.PHONY: help setup run test lint lock experiments bench clean
 
 # Of `make experiments`: where records are kept (an interrupted study goes on there), how large the studies are, and a
 # seed that nothing was tuned on.
@@ -47,6 +47,13 @@ experiments: setup ## run the paper's experiments, an hour or two, and write inf
 	$(BIN)/ew reproduce regret --instances 5 --seed $(SEED) --out $(STUDIES)
 	$(if $(SALES),$(BIN)/ew reproduce table2 --sales $(SALES) --seed $(SEED) --out $(STUDIES))
 	$(BIN)/ew reproduce page --out $(STUDIES)
+
+# Half an hour on two idle cores, and 8 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
+bench: setup ## run the benchmarks and put their tables and the growth into README.md
+	@mkdir -p $(STUDIES)
+	$(BIN)/ew bench --observed 1e7 --rows 70000 --cols 10000 --growth 1e5,1e6,1e7,1e8 --json > $(STUDIES)/fits.json
+	$(BIN)/ew bench pipeline --rows 1e5,1e6,1e7 --json > $(STUDIES)/pipeline.json
+	$(BIN)/ew bench page $(STUDIES)/fits.json $(STUDIES)/pipeline.json --into README.md --picture infra/docs/scale-growth.svg
 
 clean: ## remove caches and build output; .venv and .ew stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

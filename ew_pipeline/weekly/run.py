@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -214,10 +213,8 @@ def _publish(
 
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        with ThreadPoolExecutor(1) as beside:
-            written = beside.submit(write_scores, result.scores, result.folder / SCORES)
-            write_check_lists(result, result.folder)
-            written.result()
+        write_scores(result.scores, result.folder / SCORES)
+        write_check_lists(result, result.folder)
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,

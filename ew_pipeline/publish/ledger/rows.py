@@ -115,18 +115,21 @@ def pricing_facts(result: WeekResult) -> DictRow:
 
 def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
     """A row per fitted matrix, and one for theta over all of them."""
-    used = result.scores[[*_SUMMED, "segment"]]
+    scores = result.scores
     alone = len(result.segments) == 1  # ten million rows are not copied to find all of them
     rows = [
         {
             **_segment_base(
-                result, part.name, part.theta, used if alone else used[used["segment"] == part.name]
+                result,
+                part.name,
+                part.theta,
+                scores if alone else scores.loc[scores["segment"] == part.name, list(_SUMMED)],
             ),
             **_segment_fit(part, places),
         }
         for part in result.segments
     ]
-    return [*rows, _segment_base(result, POOLED, result.pooled, used)]
+    return [*rows, _segment_base(result, POOLED, result.pooled, scores)]
 
 
 def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFrame) -> DictRow:
