@@ -15,7 +15,7 @@ import math
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
@@ -115,7 +115,8 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
             file.write(_sheet(SHEET[1:], own))
     ranked = [f"{rank},{line}" for rank, line in enumerate(lines, start=1)]
     paths["csv"].write_bytes(_sheet(SHEET, ranked))
-    paths["json"].write_bytes(_document(result, table, files))
+    with paths["json"].open("wb") as file:
+        file.writelines(_document(result, table, files))
     table.to_parquet(paths["parquet"], index=False)
     return paths
 
@@ -199,8 +200,11 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**safe) if safe else table
 
 
-def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> bytes:
-    """The list as one JSON document with a line per check: quick to write, and `grep` finds a store."""
+def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> Iterator[bytes]:
+    """The list as one JSON document with a line per check: quick to write, and `grep` finds a store.
+
+    In pieces: a list of hundreds of thousands of lines would be the most memory that a run needs.
+    """
     random = (table["codes"] == RANDOM).to_numpy()
     saving = table["expected_saving"].where(~random, 0.0)
     by_store = pd.DataFrame(
@@ -228,11 +232,18 @@ def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) ->
     ]
     columns = [table[name].tolist() for name in COLUMNS[:-1]]
     codes = [text.split(";") if text else [] for text in plain_texts(table["codes"])]
-    checks = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, codes, strict=True)]
-    entries = [b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items()]
-    entries += [b'  "stores": ' + _lines(stores), b'  "checks": ' + _lines(checks)]
-    return b"{\n" + b",\n".join(entries) + b"\n}\n"
+    checks = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, codes, strict=True))
+    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
+    yield b"{\n" + b",\n".join(entries)
+    yield from _lines(b"stores", stores)
+    yield from _lines(b"checks", checks)
+    yield b"\n}\n"
 
 
-def _lines(rows: Sequence[object]) -> bytes:
-    return b"[\n    " + b",\n    ".join(map(orjson.dumps, rows)) + b"\n  ]" if rows else b"[]"
+def _lines(name: bytes, rows: Iterable[object]) -> Iterator[bytes]:
+    yield b',\n  "%b": [' % name
+    before = b"\n    "
+    for row in rows:
+        yield before + orjson.dumps(row)
+        before = b",\n    "
+    yield b"]" if before == b"\n    " else b"\n  ]"
