@@ -11,6 +11,7 @@ from ew_pipeline.algorithm.ensemble import (
     CAUTION_RANGE,
     NEGLIGIBLE_RATE,
     _caution,
+    _strength,
     anomalies_exist,
     blend,
     sample_ensemble,
@@ -94,6 +95,12 @@ def test_r_hat_sees_chains_apart_and_a_trend_within_one():
 
 def test_r_hat_of_a_constant_is_one():
     assert split_r_hat([np.zeros(30), np.zeros(30)]) == 1.0
+
+
+def test_noise_is_strong_where_its_size_is_small():
+    sizes = (np.inf, 5.0, 4.0, 2.5, 0.5)
+    assert [_strength(size) for size in sizes] == pytest.approx([0.0, 0.0, 0.0, 1.0, 1.0])
+    assert _strength(np.sqrt(10.0)) == pytest.approx(0.5)
 
 
 def test_caution_is_none_where_the_rate_is_known_and_full_where_it_is_not():

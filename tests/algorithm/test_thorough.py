@@ -79,6 +79,13 @@ def test_the_cavity_estimate_has_no_say_on_overdispersed_or_sparse_data(settings
     assert fit.diagnostics_["weight_of_cavity"] == 0.0
 
 
+@pytest.mark.parametrize(("size", "cautious"), [(1.5, True), (8.0, False)])
+def test_f_is_taken_cautiously_where_noise_is_too_strong_to_know_the_rate(size, cautious):
+    plan = planned(noise="negative_binomial", dispersion_size=size, alpha=0.5, mean=4.0, anomaly_rate=0.02)
+    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    assert (fit.diagnostics_["caution"] > 0.0) == cautious
+
+
 def test_what_is_asked_for_is_not_settled_by_chains():
     plan = replace(planned(family="thinning", alpha=0.4), noise="negative_binomial", anomaly="exponential")
     fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
