@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -213,7 +214,7 @@ def test_with_a_drawn_share_only_drawn_pairs_count_as_random(tmp_path):
 
 def test_a_flag_of_a_superseded_publication_still_counts(world, tmp_path):
     result = world.compute("2026-W34", seed=1)
-    result.scores["flagged"] = False
+    result = replace(result, scores=result.scores.assign(flagged=False))
     world.ledger.publish(result, by="ana", report=result.folder / "report.html")
     record(world, tmp_path, check())
     assert world.ledger.table("checks")["publication_id"].tolist() == [1]
