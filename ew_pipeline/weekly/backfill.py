@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ew_pipeline.console import ExitCode
 from ew_pipeline.errors import UsageError
+from ew_pipeline.orchestrate.child import end_with_parent
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
@@ -159,6 +160,7 @@ _tracking: Tracking | None = None
 
 def _begin_worker(settings: Settings) -> None:
     global _tracking
+    end_with_parent()  # a pool's workers would wait for work for ever
     _tracking = Tracking(settings)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from ew_pipeline.monitor.audit.verify import verify
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly import backfill
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
 from ew_pipeline.weekly.backfill_command import describe, progress, say
 from ew_pipeline.weekly.backfill_journal import fingerprint
@@ -167,6 +172,33 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tables, tmp_path):
     with ledger_of(home) as ledger:
         assert [one.version for one in ledger.live()] == [1, 1, 1]
         assert ledger.verify() == []
+
+
+def _waits_for_work(home, told):
+    """In a process of its own: a pool as a backfill has, whose worker tells its number and waits."""
+    pool = ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), backfill._begin_worker, (Settings(home=Path(home)),)
+    )
+    told.put(pool.submit(os.getpid).result())
+    signal.pause()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux alone")
+def test_no_worker_outlives_a_backfill_that_is_killed(tmp_path):
+    told = clean.SimpleQueue()
+    process = clean.Process(target=_waits_for_work, args=(str(tmp_path), told))
+    process.start()
+    worker = told.get()
+    os.kill(worker, 0)  # it is there
+    process.kill()
+    process.join()
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists() or "Z" in Path(f"/proc/{worker}/stat").read_text().split()[2]:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(worker, signal.SIGKILL)
+        pytest.fail(f"worker {worker} was still there ten seconds after its parent")
 
 
 def test_a_journal_line_that_was_cut_short_is_passed_over(filled, tables, tmp_path):
