@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +203,22 @@ def test_validation_is_silent_and_leaves_nothing_behind(tmp_path):
     )
     assert (answer.stdout, answer.stderr) == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark's remote client has all it needs here")
+def test_a_spark_whose_remote_client_ends_the_process_is_passed_over(tmp_path):
+    """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, calls exit(0)."""
+    client = tmp_path / "pyspark" / "sql" / "connect"
+    client.mkdir(parents=True)
+    for folder in (client, client.parent, client.parent.parent):
+        (folder / "__init__.py").write_text("import sys; sys.exit(0)" if folder == client else "")
+    (client / "dataframe.py").write_text("DataFrame = None")
+    code = "from ew_pipeline.data.contract.gx_run import Validator; Validator(); print('alive')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["alive"], done.stderr

@@ -10,10 +10,12 @@ import datetime as dt
 import logging
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ class Validator:
     def __init__(self) -> None:
         with _quiet():
             os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+            _without_spark_connect()
             import great_expectations as gx
 
             from ew_pipeline.data.contract import whole_numbers  # noqa: F401 - registers the expectation
@@ -143,6 +146,13 @@ def _raised(info: dict[str, Any] | None) -> Iterator[str]:
     for entry in [info, *(value for value in info.values() if isinstance(value, dict))]:
         if entry.get("raised_exception"):
             yield str(entry.get("exception_message"))
+
+
+def _without_spark_connect() -> None:
+    """Great Expectations looks whether Spark's remote client is there; pyspark 4 then ends the whole process,
+    with exit code 0, unless what that client needs is installed too. Absent, it is passed over."""
+    if find_spec("pyspark") is not None and find_spec("grpc") is None:
+        sys.modules.setdefault("pyspark.sql.connect", None)  # type: ignore[arg-type] # how Python says "absent"
 
 
 @contextmanager
