@@ -207,12 +207,12 @@ def test_validation_is_silent_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark's remote client has all it needs here")
 def test_a_spark_whose_remote_client_ends_the_process_is_passed_over(tmp_path):
-    """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, calls exit(0)."""
+    """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, is an exit(0)."""
     client = tmp_path / "pyspark" / "sql" / "connect"
     client.mkdir(parents=True)
-    for folder in (client, client.parent, client.parent.parent):
-        (folder / "__init__.py").write_text("import sys; sys.exit(0)" if folder == client else "")
-    (client / "dataframe.py").write_text("DataFrame = None")
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (client.parent / "__init__.py").write_text("class DataFrame: ...")
+    (client / "__init__.py").write_text("import sys; sys.exit(0)")
     code = "from ew_pipeline.data.contract.gx_run import Validator; Validator(); print('alive')"
     done = subprocess.run(
         [sys.executable, "-c", code],
