@@ -207,7 +207,7 @@ def test_validation_is_silent_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark's remote client has all it needs here")
 def test_a_spark_whose_remote_client_ends_the_process_is_passed_over(tmp_path):
-    """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, is an exit(0)."""
+    """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, exits."""
     client = tmp_path / "pyspark" / "sql" / "connect"
     client.mkdir(parents=True)
     (tmp_path / "pyspark" / "__init__.py").touch()
