@@ -132,6 +132,10 @@ class EntrywiseDetector:
         if self.anomaly == "auto" and not sampled and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
             # A rival family chosen on the cavity score but not borne out by the fit soaks up misfit of M.
             fit = self._explore_and_fit(replace(plan, anomaly=FAMILIES[0]))
+        if self.mode == "auto" and fit.mode_ == "variational" and fit.theta_.at_bound:
+            # Too few factors for what stores differ by, on lines too short to tell: the roles are swapped.
+            reason = f"{fit.mode_reason_}; the variational tier ended with theta on the edge of its range"
+            return fit_large_tier(replace(plan, mode="large", mode_reason=reason))
         return fit
 
     def _explore_and_fit(self, plan: Plan) -> DetectorFit:

@@ -11,6 +11,7 @@ from ew_pipeline.algorithm import detector as detector_module
 from ew_pipeline.algorithm import selection, tiers
 from ew_pipeline.algorithm.detector import _clear
 from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.algorithm.tiers import fit_variational_tier
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 from ew_pipeline.errors import UsageError
 from ew_pipeline.evaluate.metrics import auc
@@ -394,6 +395,30 @@ def test_the_thorough_tier_finds_the_family_with_theta(family):
     assert fit.diagnostics_["anomalies_exist"] > 0.99
     weight = fit.diagnostics_["weight_of_uniform_onset"]
     assert weight > 0.5 if family == "uniform_onset" else weight < 0.5
+
+
+@pytest.mark.parametrize(
+    ("mode", "at_bound", "taken"),
+    [
+        ("auto", True, "large"),
+        ("auto", False, "variational"),
+        ("variational", True, "variational"),
+    ],
+)
+def test_a_variational_fit_on_the_edge_of_theta_is_not_the_default_s_answer(
+    monkeypatch, mode, at_bound, taken
+):
+    """Seen with 14 pairs a store and five factors: one factor, p_A = 0 and flags that cost thrice nothing."""
+
+    def ended(plan, found):
+        fit = fit_variational_tier(plan, found)
+        return replace(fit, theta_=replace(fit.theta_, at_bound=at_bound))
+
+    monkeypatch.setattr("ew_pipeline.algorithm.detector.fit_variational_tier", ended)
+    monkeypatch.setattr(EntrywiseDetector, "_choose_tier", lambda *_: (False, "too many pairs to sample"))
+    fit = detector(mode).fit(drawn().sales)
+    assert fit.mode_ == taken
+    assert ("on the edge" in fit.mode_reason_) == (taken == "large")
 
 
 def test_overdispersion_that_only_the_chains_see_is_explored_again(monkeypatch):
