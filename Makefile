@@ -48,7 +48,7 @@ experiments: setup ## run the paper's experiments, an hour or two, and write inf
 	$(if $(SALES),$(BIN)/ew reproduce table2 --sales $(SALES) --seed $(SEED) --out $(STUDIES))
 	$(BIN)/ew reproduce page --out $(STUDIES)
 
-# Half an hour on two idle cores, and 8 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
+# Ten minutes on two idle cores, and 6 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
 bench: setup ## run the benchmarks and put their tables and the growth into README.md
 	@mkdir -p $(STUDIES)
 	$(BIN)/ew bench --observed 1e7 --rows 70000 --cols 10000 --growth 1e5,1e6,1e7,1e8 --json > $(STUDIES)/fits.json

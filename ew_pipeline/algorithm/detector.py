@@ -52,9 +52,9 @@ class EntrywiseDetector:
     ----------
     mode : "auto" takes the sampler ("thorough") where the data are small, or sparse or overdispersed and
         the budget allows, the "variational" tier above that, and "large" (regressions, theta on binned
-        predictions) above half a million pairs, or 40,000 with a level from history. "fast" is one round of
-        the latter. "paper" is Algorithm 1 and "paper-practical" the variant of the paper's experiments, both
-        without oracle knowledge.
+        predictions) above half a million pairs, or 40,000 with a level from history, or where the variational
+        tier ends with theta on the edge of its range. "fast" is one round of "large". "paper" is Algorithm 1
+        and "paper-practical" the variant of the paper's experiments, both without oracle knowledge.
     rank : "auto" (by cross-validation) or a number.
     noise : "auto", "poisson" or "negative_binomial".
     anomaly : "auto", "exponential", "thinning", "zero", "uniform", "uniform_onset", or your own
