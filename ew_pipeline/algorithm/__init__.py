@@ -23,10 +23,11 @@ Step  In the paper                                    File                      
 4     Algorithm 2, rate gamma (appendix D)            rate.py                     flag_by_rate
 –     pi*, the ideal policy (section 3.1)             ideal.py                    ideal_healthy_probability
 –     Anom(alpha, M) and g(alpha), Eq. (def-g)        anomaly_models.py           AnomalyModel
-1+2   regressions with the mixture, many pairs (ours) large.py, binned_theta.py   fit_large, fit_binned
+1+2   regressions with the mixture, many pairs (ours) large.py, binned_theta.py   fit_rounds, fit_binned
 –     all of it for one week                          detector.py, tiers.py       EntrywiseDetector
 –     the paper's own variants                        reference.py                fit_reference
 –     the tiers for many pairs                        large_tier.py               fit_large_tier
+–     their rank and start                            large_rank.py               sketch
 ===== =============================================== =========================== =========================
 
 Symbols, used inside functions only: X counts; Omega the observed set; M expected sales if healthy,

@@ -24,6 +24,9 @@ from ew_pipeline.algorithm.types import Float, Int32, Int64, Real
 CHUNK = 256
 # Not a power of two: rows of the buffer that lie 2^k bytes apart evict each other from the cache.
 STRIDE = CHUNK + 8
+# What is left of a direction that others explain up to rounding, as where one count is larger than all others
+# together: the sums are of single precision, and it could come out negative.
+LEAST_PIVOT = 1e-7
 
 
 @dataclass(frozen=True)
@@ -293,10 +296,11 @@ def _solve(r: int, G: Float, precision: Float, pull: Float, u: Float) -> float:
     As (H + K) u = b + K u0, the loss G_00 - 2 u.b + u'Hu is G_00 - u.b + u.(K u0 - K u).
     """
     for k in range(1, r + 1):
-        pivot = G[k, k] + precision[k - 1, k - 1]
+        whole = G[k, k] + precision[k - 1, k - 1]
+        pivot = whole
         for q in range(1, k):
             pivot -= G[k, q] * G[k, q]
-        pivot = np.sqrt(pivot)
+        pivot = np.sqrt(max(pivot, LEAST_PIVOT * whole))
         G[k, k] = pivot
         inverse = np.divide(1.0, pivot)
         for below in range(k + 1, r + 1):

@@ -115,21 +115,13 @@ def first_guess(both: BothWays, rank: int, rng: np.random.Generator) -> tuple[Re
     columns = both.by_column
     sold = line_sums(columns.indptr, columns.counts)
     offered = line_sums(columns.indptr, columns.level) if columns.level.size else np.diff(columns.indptr)
-    U, V = guess_from(sold, offered, both.mean, both.shape[0], rank, rng)
-    dtype = both.by_row.level.dtype
-    return U.astype(dtype), V.astype(dtype)
-
-
-def guess_from(
-    sold: Float | Int64, offered: Float | Int64, mean: float, n_rows: int, rank: int, rng: np.random.Generator
-) -> tuple[Float, Float]:
-    """The first guess from what was sold of each column, over what level."""
-    profile = (sold + mean) / (offered + 1.0) / np.sqrt(mean)
+    profile = (sold + both.mean) / (offered + 1.0) / np.sqrt(both.mean)
     V = profile[:, None] * rng.standard_normal((sold.size, rank))
     V[:, 0] = profile
-    U = np.zeros((n_rows, rank))
-    U[:, 0] = np.sqrt(mean)
-    return U, V
+    U = np.zeros((both.shape[0], rank))
+    U[:, 0] = np.sqrt(both.mean)
+    dtype = both.by_row.level.dtype
+    return U.astype(dtype), V.astype(dtype)
 
 
 def sweep(

@@ -1,33 +1,24 @@
 """The large fit (``large.py``) on a week that is held in blocks of rows.
 
-The same steps in the same order; only the passes over the entries are made block by block, and their sums
-added up. The factors, the table of ``binned.py`` and theta are here.
+The passes over the entries are made block by block, and their sums added up. The factors, the table of
+``binned.py`` and theta are here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ew_pipeline.algorithm._als_kernels import Prior, Variance
+from ew_pipeline.algorithm._als_kernels import Variance
 from ew_pipeline.algorithm._blocks import available_threads, in_lines
 from ew_pipeline.algorithm._column_kernels import solve_columns
-from ew_pipeline.algorithm.als import balanced, guess_from
+from ew_pipeline.algorithm.als import balanced
 from ew_pipeline.algorithm.binned import Bins, Grid, sample_stride
-from ew_pipeline.algorithm.binned_theta import BinnedFit, calibration, fit_binned
 from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.factor_state import FLOOR, learnt_prior, ridges
 from ew_pipeline.algorithm.families import ExposureFamily
-from ew_pipeline.algorithm.large import (
-    FLOOR,
-    RIDGE,
-    Effort,
-    fit_noise,
-    learnt_prior,
-    settled,
-    variance_of,
-)
+from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds
 from ew_pipeline.algorithm.row_blocks import (
     Blocks,
     HalfSweep,
@@ -47,66 +38,63 @@ from ew_pipeline.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class BlockFit:
-    """What ``fit_large_blocks`` ends with; compare ``LargeFit``.
+class BlockFit(Fitted):
+    """Compare ``LargeFit``.
 
     Attributes
     ----------
-    left, right : U and V.
     predictions : of each block (``Prediction``), where the block is.
     column_entries : how many entries each column has.
     """
 
-    left: Real
-    right: Real
     predictions: Parts
     column_entries: Int64
-    bins: Bins
-    ratio: Float
-    theta: BinnedFit
-    null_gain: float
-    rounds: int
-    sweeps: int
-    converged: bool
 
 
 class BlockSweeps:
-    """Factors, priors and inverse informations here; sweeps over blocks wherever they are."""
+    """Implements ``large.Passes``: factors, priors and inverse informations here, entries wherever their
+    blocks are. ``right``: factors of the columns to start from; the rows have none yet."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        totals: Totals,
-        rank: int,
-        rng: np.random.Generator,
-        dtype: type[np.floating[Any]],
-    ) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: Blocks, totals: Totals, right: Real, threads: int) -> None:
+        self.blocks, self.threads = blocks, threads
         self.mean = float(totals.sold.sum()) / float(totals.offered.sum())
         if self.mean == 0.0:
             raise DataError("nothing was sold in the whole week.", "check the units of the sales.")
-        U, V = guess_from(totals.sold, totals.offered, self.mean, blocks.shape[0], rank, rng)
-        self.left, self.right = U.astype(dtype), V.astype(dtype)
-        self.priors: tuple[Prior, Prior] = (Prior.ridge(rank, RIDGE * rank / self.mean),) * 2
-        size = rank * (rank + 1) // 2
-        self.inverses = tuple(np.empty((n, size), dtype=dtype) for n in blocks.shape)
+        rank = right.shape[1]
+        self.left, self.right = np.zeros((blocks.shape[0], rank), dtype=right.dtype), right
         self.sweeps = 0
+        self.predictions: Parts = [None] * (len(blocks.row_bounds) - 1)
+        self._known: Parts = self.predictions  # those whose f the entries weigh by
+        self._priors = ridges(rank, self.mean)
+        size = rank * (rank + 1) // 2
+        self._inverses = tuple(np.empty((n, size), dtype=right.dtype) for n in blocks.shape)
 
-    def sweep(self, healthy: Parts, variance: Variance, threads: int) -> None:
-        """All rows given the columns, then all columns given the rows."""
+    def first_sweep(self, variance: Variance) -> None:
+        self._sweep(variance)
+        self.left, self.right = balanced(self.left, self.right)
+
+    def sweep(self, variance: Variance) -> None:
+        self._sweep(variance)
+        self._priors = (
+            learnt_prior(self.left, self._inverses[0]),
+            learnt_prior(self.right, self._inverses[1]),
+        )
+        self.sweeps += 1
+
+    def _sweep(self, variance: Variance) -> None:
         found: HalfSweep = self.blocks.total(
             sweep_block,
-            [healthy, self._own(self.left)],
+            [self._known, self._own(self.left)],
             self.right,
-            self.priors[0],
+            self._priors[0],
             FLOOR * self.mean,
             variance,
-            threads,
+            self.threads,
         )
         self.left = np.concatenate([found.left[first][0] for first in sorted(found.left)])
         left_inverses = np.concatenate([found.left[first][1] for first in sorted(found.left)])
-        right, right_inverses = np.empty_like(self.right), np.empty_like(self.inverses[1])
-        prior = self.priors[1]
+        right, right_inverses = np.empty_like(self.right), np.empty_like(self._inverses[1])
+        prior = self._priors[1]
 
         def work(first: int, end: int) -> None:
             solve_columns(
@@ -114,28 +102,36 @@ class BlockSweeps:
             )
 
         in_lines(work, len(right), available_threads())
-        self.right, self.inverses = right, (left_inverses, right_inverses)
-        self.sweeps += 1
+        self.right, self._inverses = right, (left_inverses, right_inverses)
 
-    def learn_priors(self) -> None:
-        self.priors = (
-            learnt_prior(self.left, self.inverses[0]),
-            learnt_prior(self.right, self.inverses[1]),
-        )
-
-    def balance(self) -> None:
-        self.left, self.right = balanced(self.left, self.right)
-
-    def predict(self, healthy: Parts, variance: Variance, threads: int) -> Parts:
-        own = list(zip(self._own(self.left), self._own(self.inverses[0]), strict=True))
-        return self.blocks.keep(
+    def predict(self, variance: Variance) -> None:
+        own = list(zip(self._own(self.left), self._own(self._inverses[0]), strict=True))
+        self.predictions = self.blocks.keep(
             predict_block,
-            [healthy, own],
-            (self.right, self.inverses[1]),
+            [self._known, own],
+            (self.right, self._inverses[1]),
             self.mean,
             variance,
-            threads,
+            self.threads,
         )
+
+    def binned(self) -> Bins:
+        blocks, predicted = self.blocks, self.predictions
+        spread = blocks.total(spread_of, [predicted], sample_stride(blocks.n_observed))
+        sample = np.concatenate([spread.cv2[first] for first in sorted(spread.cv2)])
+        grid = Grid.between(spread.low, spread.high, sample, blocks.n_observed)
+        return blocks.total(table_of, [predicted], grid, spread.most, self.threads).bins(grid)
+
+    def rescore(self, grid: Grid, scale: Float, family: ExposureFamily, p: Parameters) -> None:
+        self.predictions = self.blocks.keep(
+            rescored, [self.predictions], grid, scale, family, p, self.threads
+        )
+
+    def weigh(self) -> None:
+        self._known = self.predictions
+
+    def lift(self) -> float:
+        return self.blocks.total(lift_of, [self.predictions]).ratio
 
     def _own(self, values: Real) -> list[Real]:
         """The part of each block."""
@@ -143,64 +139,14 @@ class BlockSweeps:
 
 
 def fit_large_blocks(
-    blocks: Blocks,
-    family: ExposureFamily,
-    rank: int,
-    rng: np.random.Generator,
-    *,
-    noise: str,
-    effort: Effort,
-    threads: int,
-    dtype: type[np.floating[Any]] = np.float32,
+    blocks: Blocks, family: ExposureFamily, right: Real, *, noise: str, effort: Effort, threads: int
 ) -> BlockFit:
-    """``start_large`` and ``fit_large`` over blocks; ``threads`` of each block, ``dtype`` of the factors."""
-    nothing: Parts = [None] * (len(blocks.row_bounds) - 1)
+    """``fit_large`` over blocks; ``threads`` of each block."""
     totals: Totals = blocks.total(column_totals, [])
-    state = BlockSweeps(blocks, totals, rank, rng, dtype)
-    for done in range(effort.least_squares + effort.poisson):
-        state.sweep(
-            nothing, Variance(constant=state.mean) if done < effort.least_squares else Variance(), threads
-        )
-        state.balance()
-    variance, known = Variance(), nothing
-    last: Parameters | None = None
-    rounds, converged = 0, False
-    while True:
-        for _ in range(effort.sweeps):
-            state.sweep(known, variance, threads)
-            state.learn_priors()
-        predicted = state.predict(known, variance, threads)
-        bins = _bins(blocks, predicted, threads)
-        ratio = calibration(bins)
-        found = fit_noise(bins, ratio, family, noise, last)
-        p = found.parameters
-        scale = ratio / (1.0 - p.anomaly_rate * (1.0 - family.mean_factor(p.alpha)))
-        known = blocks.keep(rescored, [predicted], bins.grid, scale, family, p, threads)
-        rounds += 1
-        converged = last is not None and settled(last, p)
-        if converged or rounds == effort.rounds:
-            break
-        variance = variance_of(family, p)
-        last = p
-    null = fit_binned(found.terms, family, negative_binomial=p.inverse_size > 0.0, anomalies=False, start=p)
-    lift = blocks.total(lift_of, [known]).ratio
+    week = BlockSweeps(blocks, totals, right, threads)
+    fitted = fit_rounds(week, family, noise=noise, effort=effort)
     return BlockFit(
-        left=state.left * state.left.dtype.type(lift),
-        right=state.right,
-        predictions=blocks.keep(lifted, [known], lift),
+        **vars(fitted),
+        predictions=blocks.keep(lifted, [week.predictions], fitted.lift),
         column_entries=totals.entries,
-        bins=bins,
-        ratio=ratio,
-        theta=found,
-        null_gain=found.top.log_likelihood - null.top.log_likelihood,
-        rounds=rounds,
-        sweeps=state.sweeps,
-        converged=found.top.converged and (converged or effort.rounds == 1),
     )
-
-
-def _bins(blocks: Blocks, predicted: Parts, threads: int) -> Bins:
-    spread = blocks.total(spread_of, [predicted], sample_stride(blocks.n_observed))
-    sample = np.concatenate([spread.cv2[first] for first in sorted(spread.cv2)])
-    grid = Grid.between(spread.low, spread.high, sample, blocks.n_observed)
-    return blocks.total(table_of, [predicted], grid, spread.most, threads).bins(grid)

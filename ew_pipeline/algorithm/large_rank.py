@@ -1,4 +1,4 @@
-"""The rank at national scale, by cross-validation on held-out entries.
+"""The rank at national scale, by cross-validation on held-out entries, and where its fit starts.
 
 One descending path instead of a fit per rank: the largest candidate is fitted first, and each smaller one
 starts from the leading directions of the one before, which finds the same rank as cold starts at a third
@@ -6,50 +6,102 @@ of the work. Candidates leave out ranks above five; those next to the best are t
 factor too few is a part of the demand that looks like anomalies. The hidden counts are scored by the log
 predictive of the anomaly mixture, its theta and dispersion fitted for each rank, so that neither anomalies
 nor overdispersion speak for more factors.
+
+All of that is done on a part of the rows where there are many. It leaves factors of the columns that are
+nearly right, and the fit of all rows goes on from them: three sweeps over the whole week do more than six
+from nothing did.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import Variance
-from ew_pipeline.algorithm.als import balanced
+from ew_pipeline.algorithm.als import balanced, first_guess
 from ew_pipeline.algorithm.binned import Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import CENSORED_FROM, calibration, censored_terms, fit_binned
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.factor_state import FLOOR, FactorState
 from ew_pipeline.algorithm.factors import gather
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
-from ew_pipeline.algorithm.large import FLOOR, Effort, FactorState, log_predictive, start_large
-from ew_pipeline.algorithm.types import Bool, Float, Int64, Real
+from ew_pipeline.algorithm.large_scores import log_predictive
+from ew_pipeline.algorithm.selection import candidate_ranks, largest_rank
+from ew_pipeline.algorithm.types import Bool, Float, Real
 from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.errors import DataError
 
 HELD_OUT = 10  # every tenth entry, at random
 FEW_ENTRIES = 50_000  # below which all tenths take their turn
+LEAST_SQUARES, POISSON = 3, 2  # sweeps from nothing
 SWEEPS = 2  # per rank, after the truncation
-START = Effort(least_squares=3, poisson=2)
+SPARE = 2  # directions more in them than the largest rank has: with room to turn, they get there sooner
+START_ENTRIES = 600_000  # to start from, where the rank is not in question
+PER_COLUMN = 40  # entries of a column, on average, below which its factors would mean little
 
 
-def held_out_rank(
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """What a part of the rows says.
+
+    Attributes
+    ----------
+    right : factors of all columns, of the best rank.
+    curve : held-out scores by rank; None where there was no choice.
+    """
+
+    right: Real
+    curve: RankCurve | None
+
+    @classmethod
+    def of(cls, state: FactorState, curve: RankCurve | None = None) -> Sketch:
+        return cls(balanced(state.left, state.right)[1], curve)
+
+    @property
+    def rank(self) -> int:
+        return int(self.right.shape[1])
+
+
+def large_ranks(shape: tuple[int, int], n_observed: int, max_rank: int) -> tuple[int, ...]:
+    """The candidates, and the largest rank that is allowed, which may lie between them."""
+    candidates = candidate_ranks(shape, n_observed, max_rank)
+    return tuple(sorted({*candidates, largest_rank(shape, n_observed, max_rank)}))
+
+
+def sketch(
     sales: SalesMatrix,
     level: Float | None,
     family: ExposureFamily,
     ranks: tuple[int, ...],
     rng: np.random.Generator,
-    *,
-    most_entries: int,
     threads: int,
-) -> RankCurve:
-    """The score of each rank. Above ``most_entries`` only a part of the rows is used."""
-    sales, level = _some_rows(sales, level, most_entries)
+) -> Sketch:
+    """The best of the ranks on held-out entries of some rows."""
+    if not sales.counts.any():
+        raise DataError(
+            f"{sales.shape[0]} stores, spread over all, sold nothing in the whole week.",
+            "check the units of the sales.",
+        )
+    if len(ranks) == 1:
+        return Sketch.of(_Descent(BothWays.of(sales, level), rng, threads).fit(ranks[0]))
     parts = min(HELD_OUT, sales.n_observed)
     fold = rng.permutation(sales.n_observed) % parts
     folds = parts if sales.n_observed < FEW_ENTRIES else 1
     paths = [_Path(sales, level, family, fold == k, rng, threads) for k in range(folds)]
     curve = _descend(paths, ranks)
     between = _left_out(curve.best, ranks)
-    return _descend(paths, between) if between else curve
+    curve = _descend(paths, between) if between else curve
+    return Sketch.of(paths[0].descent.known[curve.best], curve)
+
+
+def sketch_rows(shape: tuple[int, int], n_observed: int, ranks: tuple[int, ...], most_entries: int) -> int:
+    """How many rows are enough: with about so many entries, less where only the start depends on it, and
+    more where columns would have next to none."""
+    entries = most_entries if len(ranks) > 1 else min(most_entries, START_ENTRIES)
+    return int(shape[0] * min(1.0, max(entries, PER_COLUMN * shape[1]) / n_observed))
 
 
 def _left_out(best: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -67,8 +119,34 @@ def _descend(paths: list[_Path], ranks: tuple[int, ...]) -> RankCurve:
     return rank_curve({rank: np.concatenate([path.scores[rank] for path in paths]) for rank in tried})
 
 
+class _Descent:
+    """Fits of falling rank to the same entries; each starts from the next larger one known."""
+
+    def __init__(self, both: BothWays, rng: np.random.Generator, threads: int) -> None:
+        self.both, self.rng, self.threads = both, rng, threads
+        self.known: dict[int, FactorState] = {}
+
+    def fit(self, rank: int) -> FactorState:
+        larger = min((known for known in self.known if known > rank), default=None)
+        start = self._from_nothing(rank + SPARE) if larger is None else self.known[larger]
+        left, right = balanced(start.left, start.right)
+        state = FactorState.start(self.both, left[:, :rank].copy(), right[:, :rank].copy())
+        for _ in range(SWEEPS):
+            state.sweep(self.both, Variance(), self.threads)
+        self.known[rank] = state
+        return state
+
+    def _from_nothing(self, rank: int) -> FactorState:
+        rank = min(rank, *self.both.shape)
+        state = FactorState.start(self.both, *first_guess(self.both, rank, self.rng))
+        for done in range(LEAST_SQUARES + POISSON):
+            variance = Variance(constant=self.both.mean) if done < LEAST_SQUARES else Variance()
+            state.first_sweep(self.both, variance, self.threads)
+        return state
+
+
 class _Path:
-    """Log predictives of the hidden entries by rank; each rank starts from the next larger one known."""
+    """Log predictives of the hidden entries by rank."""
 
     def __init__(
         self,
@@ -80,66 +158,26 @@ class _Path:
         threads: int,
     ) -> None:
         self.test, self.test_level = sales.select(hidden), None if level is None else level[hidden]
-        self.both = BothWays.of(sales.select(~hidden), None if level is None else level[~hidden])
-        self.family, self.rng, self.threads = family, rng, threads
+        seen = BothWays.of(sales.select(~hidden), None if level is None else level[~hidden])
+        self.descent = _Descent(seen, rng, threads)
+        self.family, self.threads = family, threads
         self.scores: dict[int, Float] = {}
-        self._factors: dict[int, tuple[Real, Real]] = {}
         self._theta: Parameters | None = None
 
     def descend(self, ranks: tuple[int, ...]) -> None:
         """Fit and score these ranks, the largest first."""
-        both, threads = self.both, self.threads
         for rank in sorted(ranks, reverse=True):
-            larger = min((known for known in self._factors if known > rank), default=None)
-            start = (
-                start_large(both, rank, self.rng, START, threads) if larger is None else self._factors[larger]
-            )
-            U, V = balanced(*start)
-            state = FactorState.start(both, U[:, :rank].copy(), V[:, :rank].copy())
-            for _ in range(SWEEPS):
-                state.sweep(both, Variance(), threads)
-            self._factors[rank] = state.left, state.right
+            state = self.descent.fit(rank)
             self.scores[rank], self._theta = _scores(
                 self.test,
                 self.test_level,
                 state.left,
                 state.right,
-                FLOOR * both.mean,
+                FLOOR * self.descent.both.mean,
                 self.family,
                 self._theta,
-                threads,
+                self.threads,
             )
-
-
-def _some_rows(
-    sales: SalesMatrix, level: Float | None, most_entries: int
-) -> tuple[SalesMatrix, Float | None]:
-    """Rows spread evenly over the matrix, with about ``most_entries`` entries, as a matrix of their own."""
-    if sales.n_observed <= most_entries:
-        return sales, level
-    n = sales.shape[0]
-    wanted = max(1, int(n * most_entries / sales.n_observed))
-    rows = np.unique(np.linspace(0, n - 1, wanted).astype(np.int64))
-    chosen = _entries_of(sales.indptr, rows)
-    indptr = np.concatenate([[0], np.cumsum(np.diff(sales.indptr)[rows])])
-    part = SalesMatrix(
-        indptr=indptr.astype(np.int64),
-        cols=sales.cols[chosen],
-        counts=sales.counts[chosen],
-        shape=(rows.size, sales.shape[1]),
-        store_ids=sales.store_ids[rows],
-        sku_ids=sales.sku_ids,
-        week=sales.week,
-    )
-    return part, None if level is None else level[chosen]
-
-
-def _entries_of(indptr: Int64, rows: Int64) -> Bool:
-    """Which entries lie in the rows."""
-    mark = np.zeros(indptr[-1] + 1, dtype=np.int8)
-    np.add.at(mark, indptr[rows], 1)
-    np.add.at(mark, indptr[rows + 1], -1)
-    return np.asarray(np.cumsum(mark[:-1], dtype=np.int8) > 0)
 
 
 def _scores(

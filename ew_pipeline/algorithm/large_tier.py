@@ -18,13 +18,14 @@ from ew_pipeline.algorithm.binned_theta import binned_theta
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.folds import RankCurve
-from ew_pipeline.algorithm.large import FULL, QUICK, Effort, LargeFit, fit_large, start_large
-from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.large import FULL, QUICK, Effort
+from ew_pipeline.algorithm.large_rank import large_ranks, sketch, sketch_rows
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
+from ew_pipeline.algorithm.some_rows import spread_part
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.types import Float, Float32, Real
+from ew_pipeline.algorithm.whole_week import LargeFit, fit_large
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,17 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
     threads = plan.n_threads or available_threads()
     name = "exponential" if plan.anomaly == "auto" else plan.anomaly
     family = exposure_family(name)
-    rank, curve = plan.rank, None
-    if rank is None:
-        curve = _curve(plan, spending, threads)
-        rank = curve.best if curve is not None else 1
+    ranks = _ranks(plan)
+    n_rows = sketch_rows(plan.sales.shape, plan.sales.n_observed, ranks, spending.rank_entries)
+    part = sketch(*spread_part(plan.sales, plan.level, n_rows), family, ranks, plan.rng, threads)
     both = BothWays.of(plan.sales, plan.level, threads=threads)
-    effort = effort_at(spending.effort, both.shape, both.n_observed, rank)
-    start = start_large(both, rank, plan.rng, effort, threads)
-    fit = fit_large(both, family, start, noise=plan.noise, effort=effort, threads=threads)
+    effort = effort_at(spending.effort, both.shape, both.n_observed, part.rank)
+    fit = fit_large(both, family, part.right, noise=plan.noise, effort=effort, threads=threads)
     theta = binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain)
     factors = LowRankFactors(
         _double(filled(fit.left, both.by_row.indptr)), _double(filled(fit.right, both.by_column.indptr))
     )
-    del both, start  # half of the memory, and the results below need some
+    del both  # half of the memory, and the results below need some
     arrays = [fit.cavity, fit.cv2, fit.means, fit.healthy]
     none = np.empty(0, dtype=np.float32)
     fit = replace(fit, cavity=none, cv2=none, means=none, healthy=none)  # each is let go once it is doubled
@@ -97,7 +96,7 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         cavity_sales_=cavity,
         cavity_cv_=cavity_cv,
         theta_=theta,
-        rank_=rank,
+        rank_=part.rank,
         noise_="negative_binomial" if size > 0.0 else "poisson",
         anomaly_=family.name,
         dispersion_size_=1.0 / size if size > 0.0 else math.inf,
@@ -107,8 +106,8 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         factors_=factors,
         anomaly_model=anomaly_model(name),
         null_gain_=fit.null_gain,
-        held_out_curve_=curve,
-        rank_weights_={rank: 1.0},
+        held_out_curve_=part.curve,
+        rank_weights_={part.rank: 1.0},
         diagnostics_={"rounds": float(fit.rounds), "sweeps": float(fit.sweeps)},
         warnings_=_warnings(fit, theta),
         probability=plan.probability,
@@ -116,20 +115,10 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
     )
 
 
-def _curve(plan: Plan, spending: Spending, threads: int) -> RankCurve | None:
-    """Held-out scores by rank, or nothing where there is no choice."""
-    if len(plan.ranks) == 1:
-        return None
-    family = exposure_family("exponential" if plan.anomaly == "auto" else plan.anomaly)
-    return held_out_rank(
-        plan.sales,
-        plan.level,
-        family,
-        plan.ranks,
-        plan.rng,
-        most_entries=spending.rank_entries,
-        threads=threads,
-    )
+def _ranks(plan: Plan) -> tuple[int, ...]:
+    if plan.rank is not None:
+        return (plan.rank,)
+    return large_ranks(plan.sales.shape, plan.sales.n_observed, plan.max_rank)
 
 
 def _warnings(fit: LargeFit, theta: Theta) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ from ew_pipeline.algorithm._layout import padded
 from ew_pipeline.algorithm.binned import Grid, Table, tabulate
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.factor_state import FactorState
 from ew_pipeline.algorithm.families import ExposureFamily
-from ew_pipeline.algorithm.large import FactorState, healthy_probabilities
+from ew_pipeline.algorithm.large_scores import healthy_probabilities
 from ew_pipeline.algorithm.types import Float, Float32, Int64, Real
 from ew_pipeline.data.sales_matrix import SalesMatrix
 

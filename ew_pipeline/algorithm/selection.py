@@ -82,9 +82,14 @@ class RankPath:
 
 
 def candidate_ranks(shape: tuple[int, int], n_observed: int, max_rank: int) -> tuple[int, ...]:
-    """Ranks worth trying: at most min(n, m), and no more factors than entries can carry."""
-    limit = max(1, min(*shape, max_rank, n_observed // (2 * sum(shape)) + 2))
+    """Ranks worth trying."""
+    limit = largest_rank(shape, n_observed, max_rank)
     return tuple(r for r in CANDIDATE_RANKS if r <= limit)
+
+
+def largest_rank(shape: tuple[int, int], n_observed: int, max_rank: int) -> int:
+    """At most min(n, m), and no more factors than entries can carry."""
+    return max(1, min(*shape, max_rank, n_observed // (2 * sum(shape)) + 2))
 
 
 def is_sparse(data: Observations) -> bool:

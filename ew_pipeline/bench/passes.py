@@ -24,20 +24,15 @@ import numpy as np
 from ew_pipeline.algorithm._als_kernels import Variance
 from ew_pipeline.algorithm._blocks import available_threads, in_entry_blocks
 from ew_pipeline.algorithm._numba import njit_fast
-from ew_pipeline.algorithm.als import balanced
+from ew_pipeline.algorithm.als import first_guess
 from ew_pipeline.algorithm.binned import Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import calibration
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.detector import EntrywiseDetector
+from ew_pipeline.algorithm.factor_state import FactorState
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import (
-    Effort,
-    FactorState,
-    fit_noise,
-    healthy_probabilities,
-    start_large,
-    variance_of,
-)
+from ew_pipeline.algorithm.large import fit_noise
+from ew_pipeline.algorithm.large_scores import healthy_probabilities, variance_of
 from ew_pipeline.algorithm.types import Float32
 from ew_pipeline.bench.stored import load
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -103,10 +98,9 @@ def _steps(sales: SalesMatrix, rank: int, timed: Stopwatch) -> None:
 
     # Bytes per entry: cols and counts 8, f 4, means, cavity and cv2 4 each.
     both = timed("entries by column", lambda: BothWays.of(sales, threads=threads), 8 + 8)
-    quick = Effort(least_squares=1, poisson=0)
-    U, V = start_large(both, rank, np.random.default_rng(0), quick, threads)
-    state = FactorState.start(both, *balanced(U, V))
     squares = Variance(constant=both.mean)
+    state = FactorState.start(both, *first_guess(both, rank, np.random.default_rng(0)))
+    state.first_sweep(both, squares, threads)
     timed("least-squares sweep", lambda: state.sweep(both, squares, threads), 2 * 8)
     timed("Poisson-weighted sweep", lambda: state.sweep(both, Variance(), threads), 2 * 8)
     means, cavity, cv2 = (np.empty(n, dtype=np.float32) for _ in range(3))

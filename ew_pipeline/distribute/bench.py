@@ -172,15 +172,15 @@ def write_partitions(
 
 def _started(blocks: Blocks, rank: int, seed: int) -> BlockSweeps:
     totals = blocks.total(column_totals, [])
-    state = BlockSweeps(blocks, totals, rank, np.random.default_rng(seed), np.float32)
+    right = np.random.default_rng(seed).gamma(2.0, 0.5, (blocks.shape[1], rank)).astype(np.float32)
+    state = BlockSweeps(blocks, totals, right, threads=1)
     _sweeps(state, 1)
     return state
 
 
 def _sweeps(state: BlockSweeps, sweeps: int) -> None:
-    nothing = [None] * (len(state.blocks.row_bounds) - 1)
     for _ in range(sweeps):
-        state.sweep(nothing, Variance(), 1)
+        state.first_sweep(Variance())
 
 
 def _local(paths: list[Path], like: ClusterBlocks) -> LocalBlocks:

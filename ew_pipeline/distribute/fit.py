@@ -16,14 +16,14 @@ from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_w
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.folds import RankCurve
 from ew_pipeline.algorithm.large_blocks import fit_large_blocks
-from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.large_rank import large_ranks, sketch, sketch_rows
 from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.row_blocks import Blocks, Prediction, RowBlock
+from ew_pipeline.algorithm.some_rows import rows_of, spread_rows
 from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.algorithm.types import Int64
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.settings import RunConfig
-
-CANDIDATES = (1, 2, 3, 4, 5, 7, 10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +66,15 @@ def fit_by_blocks(blocks: Blocks, config: RunConfig, folder: Path, threads: int)
     family = exposure_family("exponential" if wanted.anomaly == "auto" else wanted.anomaly)
     rng = np.random.default_rng(wanted.random_state)
     spending = spending_on("fast" if wanted.mode == "fast" else "large", blocks.n_observed)
-    curve = None
-    if wanted.rank == "auto":
-        ranks = tuple(r for r in CANDIDATES if r <= min(*blocks.shape, wanted.max_rank))
-        part = sample_rows(blocks, spending.rank_entries)
-        curve = held_out_rank(part, None, family, ranks, rng, most_entries=part.n_observed, threads=threads)
-    rank = curve.best if curve is not None else int(wanted.rank)
-    effort = effort_at(spending.effort, blocks.shape, blocks.n_observed, rank)
-    fit = fit_large_blocks(blocks, family, rank, rng, noise=wanted.noise, effort=effort, threads=threads)
+    ranks = (
+        large_ranks(blocks.shape, blocks.n_observed, wanted.max_rank)
+        if wanted.rank == "auto"
+        else (int(wanted.rank),)
+    )
+    n_rows = sketch_rows(blocks.shape, blocks.n_observed, ranks, spending.rank_entries)
+    part = sketch(sample_rows(blocks, n_rows), None, family, ranks, rng, threads)
+    effort = effort_at(spending.effort, blocks.shape, blocks.n_observed, part.rank)
+    fit = fit_large_blocks(blocks, family, part.right, noise=wanted.noise, effort=effort, threads=threads)
     costs = Costs(false_alarm=config.default_cost_false_alarm, missed=config.default_cost_missed)
     folder.mkdir(parents=True, exist_ok=True)
     tally: Tally = blocks.total(
@@ -87,7 +88,7 @@ def fit_by_blocks(blocks: Blocks, config: RunConfig, folder: Path, threads: int)
         flagged=tally.flagged,
         saving=tally.saving,
         theta=binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain),
-        rank=rank,
+        rank=part.rank,
         noise="negative_binomial" if size > 0.0 else "poisson",
         anomaly=family.name,
         dispersion_size=1.0 / size if size > 0.0 else math.inf,
@@ -95,7 +96,7 @@ def fit_by_blocks(blocks: Blocks, config: RunConfig, folder: Path, threads: int)
         null_gain=fit.null_gain,
         rounds=fit.rounds,
         sweeps=fit.sweeps,
-        rank_curve=curve,
+        rank_curve=part.curve,
         scores=folder,
     )
 
@@ -110,36 +111,16 @@ class Rows:
         return Rows(self.by_block | other.by_block)
 
 
-def sample_rows(blocks: Blocks, most_entries: int) -> SalesMatrix:
-    """Rows spread evenly over all blocks with about ``most_entries`` entries, brought here: the rank is
-    chosen on them, as it is where the whole week is in one place."""
-    n = blocks.shape[0]
-    wanted = max(1, min(n, int(n * most_entries / blocks.n_observed)))
-    rows = np.unique(np.linspace(0, n - 1, wanted).astype(np.int64))
-    found: Rows = blocks.total(rows_of_block, [], rows)
-    parts = [found.by_block[first] for first in sorted(found.by_block)]
-    return stacked([part for part in parts if part is not None])
+def sample_rows(blocks: Blocks, n_rows: int) -> SalesMatrix:
+    """Rows spread evenly over all blocks, brought here: the rank is chosen on them, as it is where the whole
+    week is in one place."""
+    found: Rows = blocks.total(rows_of_block, [], spread_rows(blocks.shape[0], n_rows))
+    return stacked([found.by_block[first] for first in sorted(found.by_block)])
 
 
-def rows_of_block(block: RowBlock, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Rows:
+def rows_of_block(block: RowBlock, rows: Int64) -> Rows:
     own = rows[(rows >= block.first_row) & (rows < block.first_row + block.sales.shape[0])] - block.first_row
-    sales = block.sales
-    if own.size == 0:
-        return Rows({})
-    entries = np.concatenate([np.arange(sales.indptr[i], sales.indptr[i + 1]) for i in own])
-    return Rows(
-        {
-            block.first_row: SalesMatrix(
-                indptr=np.concatenate([[0], np.cumsum(np.diff(sales.indptr)[own])]).astype(np.int64),
-                cols=sales.cols[entries],
-                counts=sales.counts[entries],
-                shape=(own.size, sales.shape[1]),
-                store_ids=sales.store_ids[own],
-                sku_ids=sales.sku_ids,
-                week=sales.week,
-            )
-        }
-    )
+    return Rows({block.first_row: rows_of(block.sales, own)} if own.size else {})
 
 
 def stacked(parts: Sequence[SalesMatrix]) -> SalesMatrix:

@@ -9,7 +9,7 @@ from ew_pipeline.algorithm._double_math import exp_inplace, log_into
 from ew_pipeline.algorithm._layout import CACHE_LINE, lay_out, padded
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import healthy_probabilities, log_predictive
+from ew_pipeline.algorithm.large_scores import healthy_probabilities, log_predictive
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

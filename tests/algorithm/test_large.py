@@ -9,23 +9,27 @@ from ew_pipeline import EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm import _blocks
 from ew_pipeline.algorithm import als as als_module
 from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, half_sweep
+from ew_pipeline.algorithm.als import first_guess
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.factor_state import FactorState, learnt_prior
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import (
-    FULL,
-    Effort,
-    FactorState,
-    fit_large,
-    healthy_probabilities,
-    learnt_prior,
-    start_large,
+from ew_pipeline.algorithm.large import FULL, QUICK
+from ew_pipeline.algorithm.large_rank import (
+    LEAST_SQUARES,
+    POISSON,
+    SWEEPS,
+    large_ranks,
+    sketch,
+    sketch_rows,
 )
-from ew_pipeline.algorithm.large_rank import held_out_rank
+from ew_pipeline.algorithm.large_scores import healthy_probabilities
 from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.noise import NegativeBinomial
 from ew_pipeline.algorithm.posterior import healthy_probability
+from ew_pipeline.algorithm.some_rows import entries_of, spread_part
+from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
 
 EXPONENTIAL = exposure_family("exponential")
@@ -49,9 +53,16 @@ def poisson():
 
 @pytest.fixture(scope="module")
 def fitted(poisson):
-    both = BothWays.of(poisson.sales)
-    start = start_large(both, 3, np.random.default_rng(0), FULL, 1)
-    return fit_large(both, EXPONENTIAL, start, noise="auto", effort=FULL, threads=1)
+    right = sketch(poisson.sales, None, EXPONENTIAL, (3,), np.random.default_rng(0), 1).right
+    return fit_large(BothWays.of(poisson.sales), EXPONENTIAL, right, noise="auto", effort=FULL, threads=1)
+
+
+def started(both, rank, sweeps):
+    """From nothing, by so many Poisson-weighted sweeps."""
+    state = FactorState.start(both, *first_guess(both, rank, np.random.default_rng(0)))
+    for done in range(4 + sweeps):
+        state.first_sweep(both, Variance(constant=both.mean) if done < 4 else Variance(), 1)
+    return state
 
 
 def test_both_ways_hold_the_same_entries(poisson):
@@ -108,8 +119,7 @@ def test_leave_one_out_is_what_a_fit_without_the_entry_predicts():
     sales = drawn(observed=6_000, n=150, m=100, rank=2, seed=3, anomaly_rate=0.0).sales
     both = BothWays.of(sales, None, np.float64)
     variance = Variance()
-    U, V = start_large(both, 2, np.random.default_rng(0), Effort(least_squares=4, poisson=40), 1)
-    state = FactorState.start(both, U, V)
+    state = started(both, 2, 40)
     for _ in range(30):
         state.sweep(both, variance, 1)
     means, cavity, cv2 = (np.empty(sales.n_observed) for _ in range(3))
@@ -221,10 +231,10 @@ def test_the_result_does_not_depend_on_threads(monkeypatch, poisson):
 def test_blocks_of_lines_give_the_same_bits_on_any_number_of_threads(monkeypatch, poisson):
     monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1000)
     both = BothWays.of(poisson.sales)
-    U, V = start_large(both, 3, np.random.default_rng(0), Effort(least_squares=1, poisson=0), 1)
+    start = started(both, 3, 0)
     results = []
     for threads in (1, 3):
-        state = FactorState.start(both, U, V)
+        state = FactorState.start(both, start.left, start.right)
         state.sweep(both, Variance(), threads)
         out = [np.empty(poisson.sales.n_observed, dtype=np.float32) for _ in range(3)]
         state.predict(both, Variance(), threads, *out)
@@ -237,14 +247,56 @@ def test_blocks_of_lines_give_the_same_bits_on_any_number_of_threads(monkeypatch
 def test_the_rank_is_found_on_held_out_entries(rank):
     instance = drawn(rank=rank, observed=120_000, n=1000, m=600, seed=11)
     rng = np.random.default_rng(0)
-    curve = held_out_rank(
-        instance.sales, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, most_entries=10**9, threads=1
-    )
-    assert curve.best == rank
-    part = held_out_rank(
-        instance.sales, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, most_entries=60_000, threads=1
-    )
-    assert part.best == rank
+    for n_rows in (1000, 500):
+        part, _ = spread_part(instance.sales, None, n_rows)
+        found = sketch(part, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, 1)
+        assert found.rank == found.curve.best == rank
+
+
+def test_a_part_of_the_rows_is_those_rows_with_their_levels(poisson):
+    sales = poisson.sales
+    level = np.arange(1.0, sales.n_observed + 1)
+    part, own = spread_part(sales, level, 40)
+    rows = np.searchsorted(sales.store_ids.astype(int), part.store_ids.astype(int))
+    assert part.shape == (40, sales.shape[1])
+    assert (rows[0], rows[-1]) == (0, sales.shape[0] - 1)
+    np.testing.assert_array_equal(part.to_dense(), sales.to_dense()[rows])
+    np.testing.assert_array_equal(part.to_dense(own), sales.to_dense(level)[rows])
+    assert spread_part(sales, level, sales.shape[0])[0] is sales
+
+
+def test_entries_of_rows_also_where_some_have_none():
+    indptr = np.array([0, 2, 2, 5, 6])
+    np.testing.assert_array_equal(entries_of(indptr, np.array([0, 1, 3])), [0, 1, 5])
+    np.testing.assert_array_equal(entries_of(indptr, np.array([1, 2])), [2, 3, 4])
+
+
+def test_a_sketch_has_enough_rows_for_its_columns_and_is_smaller_where_no_rank_is_chosen():
+    shape, observed, most = (70_000, 10_000), 10**7, 4_000_000
+    assert sketch_rows(shape, observed, (1, 2), most) == 28_000
+    assert sketch_rows(shape, observed, (5,), most) == 4_200
+    few_rows = (5_000, 100_000)
+    assert sketch_rows(few_rows, 10**8, (1, 2), 600_000) == 200  # 40 entries of each column
+    assert sketch_rows((20, 100), 1_500, (1, 2), most) == 20
+
+
+def test_a_fit_from_the_sketch_is_nearly_there_after_three_sweeps(poisson, fitted):
+    """Against the whole fit; from factors drawn at random three sweeps are not enough."""
+    sales = poisson.sales
+    both, rng = BothWays.of(sales), np.random.default_rng(0)
+    part, _ = spread_part(sales, None, 600)
+    errors = []
+    for right in (sketch(part, None, EXPONENTIAL, (3,), rng, 1).right, first_guess(both, 3, rng)[1]):
+        fit = fit_large(both, EXPONENTIAL, right, noise="auto", effort=QUICK, threads=1)
+        errors.append(np.linalg.norm(fit.means - poisson.rates) / np.linalg.norm(poisson.rates))
+    best = np.linalg.norm(fitted.means - poisson.rates) / np.linalg.norm(poisson.rates)
+    assert errors[0] < 1.1 * best
+    assert errors[1] > 1.2 * best
+
+
+@pytest.mark.parametrize(("most", "expected"), [(8, 8), (7, 7), (6, 6), (10, 10), (1, 1)])
+def test_the_largest_rank_allowed_is_tried(most, expected):
+    assert large_ranks((3000, 1000), 240_000, most)[-1] == expected
 
 
 def test_work_is_counted_in_sweeps_and_memory_in_entries(monkeypatch, poisson):
@@ -259,11 +311,12 @@ def test_work_is_counted_in_sweeps_and_memory_in_entries(monkeypatch, poisson):
     EntrywiseDetector("large", rank=3).fit(sales)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(sweeps) / 2 <= FULL.least_squares + FULL.poisson + FULL.rounds * FULL.sweeps
+    of_sketch = LEAST_SQUARES + POISSON + SWEEPS
+    assert len(sweeps) / 2 <= of_sketch + FULL.least_squares + FULL.poisson + FULL.rounds * FULL.sweeps
     assert peak < 90 * sales.n_observed + 30e6
     sweeps.clear()
     EntrywiseDetector("fast", rank=3).fit(sales)
-    assert len(sweeps) / 2 == 6
+    assert len(sweeps) / 2 == of_sketch + 3
 
 
 def test_nothing_of_the_size_of_the_whole_matrix_is_made():
@@ -294,3 +347,4 @@ def test_a_rank_between_the_candidates_is_found_and_theta_with_it():
     fit = EntrywiseDetector("fast", random_state=0).fit(drawn.sales)
     assert fit.rank_ == 8
     assert fit.theta_.anomaly_rate == pytest.approx(drawn.anomalous.mean(), abs=0.015)
+    assert EntrywiseDetector("fast", max_rank=8).fit(drawn.sales).rank_ == 8

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import FULL, fit_large, start_large
+from ew_pipeline.algorithm.large import FULL
 from ew_pipeline.algorithm.large_blocks import fit_large_blocks
+from ew_pipeline.algorithm.large_rank import sketch
 from ew_pipeline.algorithm.row_blocks import LocalBlocks, column_totals
+from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -72,22 +74,17 @@ def cluster(running):
     return whole(running, 3)
 
 
+def start(sales, family):
+    return sketch(sales, None, family, (RANK,), np.random.default_rng(1), 1).right
+
+
 def test_blocks_give_what_one_place_gives(sales):
     both = BothWays.of(sales, None, np.float64)
     family = exposure_family("exponential")
-    start = start_large(both, RANK, np.random.default_rng(1), FULL, 1)
-    whole = fit_large(both, family, start, noise="auto", effort=FULL, threads=1)
+    right = start(sales, family).astype(np.float64)
+    whole = fit_large(both, family, right, noise="auto", effort=FULL, threads=1)
     blocks = LocalBlocks.cut(sales, [0, 7, 60, N], np.float64)
-    found = fit_large_blocks(
-        blocks,
-        family,
-        RANK,
-        np.random.default_rng(1),
-        noise="auto",
-        effort=FULL,
-        threads=1,
-        dtype=np.float64,
-    )
+    found = fit_large_blocks(blocks, family, right, noise="auto", effort=FULL, threads=1)
     means = np.concatenate([part.means for part in found.predictions])
     healthy = np.concatenate([part.healthy for part in found.predictions])
     np.testing.assert_allclose(means, whole.means, rtol=1e-6)
@@ -100,16 +97,10 @@ def test_blocks_give_what_one_place_gives(sales):
 def test_one_block_is_the_single_process_fit_to_the_last_bit(sales):
     both = BothWays.of(sales)
     family = exposure_family("exponential")
-    start = start_large(both, RANK, np.random.default_rng(1), FULL, 1)
-    whole = fit_large(both, family, start, noise="auto", effort=FULL, threads=1)
+    right = start(sales, family)
+    whole = fit_large(both, family, right, noise="auto", effort=FULL, threads=1)
     found = fit_large_blocks(
-        LocalBlocks.cut(sales, [0, N]),
-        family,
-        RANK,
-        np.random.default_rng(1),
-        noise="auto",
-        effort=FULL,
-        threads=1,
+        LocalBlocks.cut(sales, [0, N]), family, right, noise="auto", effort=FULL, threads=1
     )
     np.testing.assert_array_equal(found.predictions[0].means, whole.means)
     np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy)

@@ -1,0 +1,101 @@
+"""The large fit (``large.py``) on a week that is held in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ew_pipeline.algorithm._als_kernels import Variance
+from ew_pipeline.algorithm.binned import Bins, Grid, bin_counts
+from ew_pipeline.algorithm.both_ways import BothWays
+from ew_pipeline.algorithm.cavity_theta import Parameters
+from ew_pipeline.algorithm.factor_state import FactorState
+from ew_pipeline.algorithm.families import ExposureFamily
+from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds
+from ew_pipeline.algorithm.large_scores import healthy_probabilities
+from ew_pipeline.algorithm.types import Float, Float32, Real
+
+
+@dataclass(frozen=True, eq=False)
+class LargeFit(Fitted):
+    """Of every observed entry, in row-major order.
+
+    Attributes
+    ----------
+    means : demand as fitted. cavity : as predicted without the entry itself, calibrated; cv2 : its squared
+        coefficient of variation.
+    healthy : f.
+    """
+
+    means: Float32
+    cavity: Float32
+    cv2: Float32
+    healthy: Float32
+
+
+class WholeWeek:
+    """Implements ``large.Passes``. ``right``: factors of the columns to start from."""
+
+    def __init__(self, both: BothWays, right: Real, threads: int) -> None:
+        self.threads, self.mean = threads, both.mean
+        left = np.zeros((both.shape[0], right.shape[1]), dtype=right.dtype)
+        self._both, self._state = both, FactorState.start(both, left, right)
+        # Once for all rounds: getting memory from the system takes longer than most passes over it.
+        self.means, self.cavity, self.cv2, self.healthy, self._turned = (
+            np.empty(both.n_observed, dtype=np.float32) for _ in range(5)
+        )
+        self._uncalibrated = 0.0
+
+    @property
+    def left(self) -> Real:
+        return self._state.left
+
+    @property
+    def right(self) -> Real:
+        return self._state.right
+
+    @property
+    def sweeps(self) -> int:
+        return self._state.sweeps
+
+    def first_sweep(self, variance: Variance) -> None:
+        self._state.first_sweep(self._both, variance, self.threads)
+
+    def sweep(self, variance: Variance) -> None:
+        self._state.sweep(self._both, variance, self.threads)
+
+    def predict(self, variance: Variance) -> None:
+        self._state.predict(self._both, variance, self.threads, self.means, self.cavity, self.cv2)
+
+    def binned(self) -> Bins:
+        grid = Grid.over(self.cavity, self.cv2)
+        return bin_counts(self._both.by_row.counts, self.cavity, self.cv2, grid, self.threads)
+
+    def rescore(self, grid: Grid, scale: Float, family: ExposureFamily, p: Parameters) -> None:
+        self._uncalibrated = float(self.cavity.sum(dtype=np.float64))
+        grid.scaled(scale, self.cavity, self.cv2, self.threads, self.cavity)
+        counts = self._both.by_row.counts
+        healthy_probabilities(counts, self.cavity, self.cv2, family, p, self.threads, self.healthy)
+
+    def weigh(self) -> None:
+        self._both = self._both.with_healthy(self.healthy, self.threads, self._turned)
+
+    def lift(self) -> float:
+        return float(self.cavity.sum(dtype=np.float64)) / self._uncalibrated
+
+
+def fit_large(
+    both: BothWays,
+    family: ExposureFamily,
+    right: Real,
+    *,
+    noise: str,
+    effort: Effort,
+    threads: int,
+) -> LargeFit:
+    """The fit from factors of the columns, as a part of the rows gave them (``large_rank.sketch``)."""
+    week = WholeWeek(both, right, threads)
+    fitted = fit_rounds(week, family, noise=noise, effort=effort)
+    week.means *= np.float32(fitted.lift)
+    return LargeFit(**vars(fitted), means=week.means, cavity=week.cavity, cv2=week.cv2, healthy=week.healthy)
