@@ -8,79 +8,77 @@ every digit.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
 import re
-import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
-import orjson
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ew_pipeline.errors import UsageError
+from ew_pipeline.publish.list_document import document
 from ew_pipeline.publish.reasons import SEPARATOR, codes_and_words
+from ew_pipeline.publish.store_lists import file_names, write_store_lists
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekResult
 
 Format = Literal["csv", "json", "parquet"]
-COLUMNS = (
-    "rank",
-    "store_id",
-    "place",
-    "sku_id",
-    "week",
-    "sold",
-    "expected",
-    "probability",
-    "expected_saving",
-    "why",
-    "codes",
+Listed = dict[str, list[Any]]  # a list of checks by column
+SCHEMA = pa.schema(
+    [
+        ("rank", pa.int64()),
+        ("store_id", pa.string()),
+        ("place", pa.int64()),
+        ("sku_id", pa.string()),
+        ("week", pa.string()),
+        ("sold", pa.int64()),
+        ("expected", pa.float64()),
+        ("probability", pa.float64()),
+        ("expected_saving", pa.float64()),
+        ("why", pa.string()),
+        ("codes", pa.string()),
+    ]
 )
 RANDOM = "RANDOM_CHECK"
 RANDOM_WORDS = "drawn at random, to learn what the flags miss"
-SHEET = (*COLUMNS[:-1], "outcome")  # of the CSV
+SHEET = (*SCHEMA.names[:-1], "outcome")  # of the CSV
 DECIMALS = {"expected": 2, "probability": 4, "expected_saving": 2}
 # What a spreadsheet takes for a formula: at the start of a cell, or of a piece it might split the cell into.
 FORMULA = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))(?=\s*[=+\-@＝＋－＠])|\A(?=[\t\r\n])")
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?<!\.)")
-TAGGED_NAME = re.compile(r".*-[0-9a-f]{12}")
-DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # not files on Windows
 
 
-def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The list of the chain, best check first, from flags as in ``schema.FLAGS``.
+def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> Listed:
+    """The list of the chain by column, from flags as in ``schema.FLAGS``, the best to check first.
 
     ``random``: pairs that were drawn to be checked all the same, in the same columns; they come last, in the
     order of stores and SKUs, and each store's are counted on from its flags.
     """
-    ordered = flags.sort_values(
-        ["expected_saving", "store_id", "sku_id"], ascending=[False, True, True], kind="stable"
-    )
     if random is not None and len(random):
-        ordered = pd.concat([ordered, _with_places(random, ordered)], ignore_index=True)
-    found = [codes_and_words(text) for text in plain_texts(ordered["reasons"])]
-    return pd.DataFrame(
-        {
-            "rank": range(1, len(ordered) + 1),
-            "store_id": plain_texts(ordered["store_id"]),
-            "place": ordered["store_rank"].to_numpy(),
-            "sku_id": plain_texts(ordered["sku_id"]),
-            "week": str(week),
-            "sold": ordered["units"].to_numpy(),
-            "expected": ordered["expected_units"].to_numpy(),
-            "probability": ordered["anomaly_probability"].to_numpy(),
-            "expected_saving": ordered["expected_saving"].to_numpy(),
-            "why": [SEPARATOR.join([words for _, words in reasons]) for reasons in found],
-            "codes": [";".join([code for code, _ in reasons]) for reasons in found],
-        },
-        columns=list(COLUMNS),
-    )
+        flags = pd.concat([flags, _with_places(random, flags)], ignore_index=True)
+    reasons = plain_texts(flags["reasons"])
+    found = {text: codes_and_words(text) for text in set(reasons)}  # a hundred flags share one text
+    why = {text: SEPARATOR.join([words for _, words in parts]) for text, parts in found.items()}
+    codes = {text: ";".join([code for code, _ in parts]) for text, parts in found.items()}
+    return {
+        "rank": list(range(1, len(flags) + 1)),
+        "store_id": plain_texts(flags["store_id"]),
+        "place": flags["store_rank"].tolist(),
+        "sku_id": plain_texts(flags["sku_id"]),
+        "week": [str(week)] * len(flags),
+        "sold": flags["units"].tolist(),
+        "expected": flags["expected_units"].tolist(),
+        "probability": flags["anomaly_probability"].tolist(),
+        "expected_saving": flags["expected_saving"].tolist(),
+        "why": [why[text] for text in reasons],
+        "codes": [codes[text] for text in reasons],
+    }
 
 
 def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
@@ -92,33 +90,32 @@ def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
-    """Write the week's lists into ``folder``; the paths by kind: csv, json, parquet, and stores (a folder).
+    """Write the week's lists into ``folder``; the paths by kind: csv, json, parquet, and stores.
 
-    The store folder is made anew: a store that has nothing to check any more keeps no stale list.
+    ``stores`` is a folder with a list per store, or an archive of it (``store_lists``).
     """
-    table = check_list(result.flags, result.week, result.random_checks)
-    paths = {
-        "csv": folder / "check_list.csv",
-        "json": folder / "check_list.json",
-        "parquet": folder / "check_list.parquet",
-        "stores": folder / "check_list",
-    }
-    files = file_names(table["store_id"].unique())
-    shutil.rmtree(paths["stores"], ignore_errors=True)
-    paths["stores"].mkdir(parents=True)
-    lines = _sheet_lines(table)
-    by_store: dict[str, list[str]] = {store: [] for store in files}
-    for store, line in zip(plain_texts(table["store_id"]), lines, strict=True):
-        by_store[store].append(line)
-    for store, own in by_store.items():  # best first, as the chain's list is
-        with open(f"{paths['stores']}/{files[store]}", "wb", buffering=0) as file:
-            file.write(_sheet(SHEET[1:], own))
+    listed = check_list(result.flags, result.week, result.random_checks)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / f"check_list.{kind}" for kind in get_args(Format)}
+    lines = _sheet_lines(listed)
+    files = file_names(dict.fromkeys(listed["store_id"]))
+    sheets = ((files[store], sheet(SHEET[1:], own)) for store, own in _by_store(listed["store_id"], lines))
+    stores = write_store_lists(folder, sheets, len(files))
     ranked = [f"{rank},{line}" for rank, line in enumerate(lines, start=1)]
-    paths["csv"].write_bytes(_sheet(SHEET, ranked))
+    paths["csv"].write_bytes(sheet(SHEET, ranked))
+    random = np.array([codes == RANDOM for codes in listed["codes"]], dtype=bool)
     with paths["json"].open("wb") as file:
-        file.writelines(_document(result, table, files))
-    table.to_parquet(paths["parquet"], index=False)
-    return paths
+        file.writelines(document(result, listed, files, random))
+    pq.write_table(pa.table(listed, schema=SCHEMA), paths["parquet"])
+    return {**paths, "stores": stores}
+
+
+def _by_store(stores: list[str], lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each store, best first as the chain's list is."""
+    own: dict[str, list[str]] = {store: [] for store in stores}
+    for store, line in zip(stores, lines, strict=True):
+        own[store].append(line)
+    return iter(own.items())
 
 
 def render_flags(frame: pd.DataFrame, format: str) -> bytes:
@@ -137,16 +134,6 @@ def render_flags(frame: pd.DataFrame, format: str) -> bytes:
     raise UsageError(f"there is no format {format!r}.", f"choose one of {', '.join(get_args(Format))}.")
 
 
-def file_names(stores: Iterable[str]) -> dict[str, str]:
-    """A file name per store that every file system takes; no two stores share one, also where case is lost.
-
-    A plain id is its own name. Any other gets its readable part and a piece of its hash.
-    """
-    ids = [str(store) for store in stores]
-    lowered = Counter(store.lower() for store in ids)
-    return {store: f"{store if _plain(store, lowered) else _tagged(store)}.csv" for store in ids}
-
-
 def plain_texts(column: pd.Series[Any]) -> list[str]:
     """A column of any type as Python texts; by far the quickest way out of pandas' own text arrays."""
     return [str(value) for value in column.to_numpy(dtype=object)]
@@ -157,38 +144,29 @@ def guard(text: str) -> str:
     return FORMULA.sub("'", text)
 
 
-def _plain(store: str, lowered: Counter[str]) -> bool:
-    # An id that looks tagged could meet another's tag, so it is tagged itself.
-    looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
-    return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1
-
-
-def _tagged(store: str) -> str:
-    readable = re.sub(r"[^A-Za-z0-9_]+", "_", store).strip("_")[:40]
-    return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
-
-
-def _sheet_lines(table: pd.DataFrame) -> list[str]:
+def _sheet_lines(listed: Listed) -> list[str]:
     """The CSV but for the rank: rounded, guarded, the outcome left for the store to fill in."""
     columns: list[list[str]] = []
     for name in SHEET[1:-1]:
+        values = listed[name]
         if name in DECIMALS:
-            columns.append([f"{value:.{DECIMALS[name]}f}" for value in table[name].tolist()])
+            form = f"%.{DECIMALS[name]}f"
+            columns.append([form % value for value in values])
         else:
-            values = plain_texts(table[name])
-            safe = {value: guard(value) for value in set(values)}  # few ids, many rows
-            columns.append([safe[value] for value in values])
-    lines: list[str] = []
-    _writer(lines).writerows(zip(*columns, [""] * len(table), strict=True))
-    return lines
+            cell = {value: _cell(guard(str(value))) for value in set(values)}  # few of them, many rows
+            columns.append([cell[value] for value in values])
+    template = ",".join(["%s"] * len(columns)) + ",\n"
+    return [template % row for row in zip(*columns, strict=True)]
 
 
-def _writer(lines: list[str]) -> Any:
-    """A CSV writer that hands over line by line, whatever line breaks are in the cells."""
-    return csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
+def _cell(text: str) -> str:
+    """``text`` as the CSV has it, in quotes where it needs them."""
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerow((text, ""))  # alone, an empty cell would be quoted
+    return written.getvalue()[:-2]
 
 
-def _sheet(header: Sequence[str], lines: list[str]) -> bytes:
+def sheet(header: Sequence[str], lines: list[str]) -> bytes:
     """CSV for people. Text beyond ASCII starts with a byte order mark, without which Excel spoils it."""
     text = ",".join(header) + "\n" + "".join(lines)
     return text.encode("utf-8" if text.isascii() else "utf-8-sig")
@@ -198,52 +176,3 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
     safe = {name: [guard(v) if isinstance(v, str) else v for v in table[name]] for name in texts}
     return table.assign(**safe) if safe else table
-
-
-def _document(result: WeekResult, table: pd.DataFrame, files: dict[str, str]) -> Iterator[bytes]:
-    """The list as one JSON document with a line per check: quick to write, and `grep` finds a store.
-
-    In pieces: a list of hundreds of thousands of lines would be the most memory that a run needs.
-    """
-    random = (table["codes"] == RANDOM).to_numpy()
-    saving = table["expected_saving"].where(~random, 0.0)
-    by_store = pd.DataFrame(
-        {"store_id": table["store_id"], "flags": ~random, "random": random, "saving": saving}
-    )
-    by_store = by_store.groupby("store_id", sort=True).sum()
-    head = {
-        "week": str(result.week),
-        "run_id": result.run_id,
-        "shadow": result.shadow,
-        "held": [check.words for check in result.held],
-        "to_check": int((~random).sum()),
-        "random_checks": int(random.sum()),
-        "expected_saving": float(saving.sum()),
-    }
-    stores = [
-        {
-            "store_id": str(store),
-            "to_check": int(flagged),
-            "random_checks": int(drawn),
-            "expected_saving": float(saved),
-            "file": f"check_list/{files[str(store)]}",
-        }
-        for store, flagged, drawn, saved in by_store.itertuples()
-    ]
-    columns = [table[name].tolist() for name in COLUMNS[:-1]]
-    codes = [text.split(";") if text else [] for text in plain_texts(table["codes"])]
-    checks = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, codes, strict=True))
-    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
-    yield b"{\n" + b",\n".join(entries)
-    yield from _lines(b"stores", stores)
-    yield from _lines(b"checks", checks)
-    yield b"\n}\n"
-
-
-def _lines(name: bytes, rows: Iterable[object]) -> Iterator[bytes]:
-    yield b',\n  "%b": [' % name
-    before = b"\n    "
-    for row in rows:
-        yield before + orjson.dumps(row)
-        before = b",\n    "
-    yield b"]" if before == b"\n    " else b"\n  ]"

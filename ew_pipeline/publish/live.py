@@ -13,9 +13,11 @@ from pathlib import Path
 
 from ew_pipeline.errors import EwError
 from ew_pipeline.publish.ledger import Publication
+from ew_pipeline.publish.store_lists import ARCHIVE, FOLDER
 from ew_pipeline.settings import Settings
 
-SHOWN = ("report.html", "check_list.csv", "check_list.json", "check_list.parquet", "check_list", "data_docs")
+LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
+SHOWN = ("report.html", *LISTS, "data_docs")
 MARK = "publication.txt"
 
 

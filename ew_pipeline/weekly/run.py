@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -213,8 +214,14 @@ def _publish(
 
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        write_scores(result.scores, result.folder / SCORES)
-        write_check_lists(result, result.folder)
+        with ThreadPoolExecutor(1) as beside:  # parquet is written outside of Python, on a core of its own
+            scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
+            write_check_lists(result, result.folder)
+            report = write_page()
+            scores.result()
+        return report
+
+    def write_page() -> Path:
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import orjson
 from sqlalchemy import Connection, Table, insert, select, update
 
 from ew_pipeline.errors import DataError
@@ -27,6 +29,7 @@ from ew_pipeline.publish.ledger.failures import LedgerError, shown
 
 Row = Mapping[str, Any]
 HEAD_ID = 1
+LEAST_PLAIN, ABOVE_PLAIN = 1e-4, 1e16  # Python writes numbers outside with an exponent
 # Same text as provenance.canonical_json; one encoder for all rows is twice as quick as one for each.
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
@@ -66,6 +69,24 @@ def record_text(row: Row) -> str:
 def scalar_text(value: float | str | None) -> str:
     """One value as ``record_text`` writes it; a number without the detour of the encoder."""
     return repr(plain(value)) if type(value) in (float, int) else _encode(value)
+
+
+def scalar_texts(values: Sequence[Any]) -> list[str]:
+    """``scalar_text`` of each; of a column of floats at once, since a week has a million of them."""
+    distinct = set(values)
+    if 2 * len(distinct) < len(values):  # ids, costs and thresholds repeat
+        known = dict(zip(distinct, scalar_texts(list(distinct)), strict=True))
+        return [known[value] for value in values]
+    if not values or not all(type(value) is float for value in values):
+        return [scalar_text(value) for value in values]
+    numbers = np.fromiter(values, np.float64, len(values)) + 0.0
+    texts = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
+    # Both write the fewest digits that say the number, but use exponents in other places.
+    size = np.abs(numbers)
+    plain_form = (size == 0) | ((size >= LEAST_PLAIN) & (size < ABOVE_PLAIN))
+    for place in np.flatnonzero(~plain_form).tolist():
+        texts[place] = scalar_text(values[place])
+    return texts
 
 
 def record_key(table: Table, row: Row) -> str:

@@ -20,7 +20,7 @@ from ew_pipeline.publish.ledger.failures import LedgerError, explained, is_sqlit
 SCHEMA = "ew"  # in PostgreSQL; MLflow's tables in the same database have some of the same names
 CONNECT_SECONDS = 10
 WRITES = "ew_writes"
-CACHE_KIB = 65_536
+CACHE_KIB = 262_144
 EXAMPLES = "use sqlite:////folder/ledger.db or postgresql+psycopg://user:password@host/database."
 
 

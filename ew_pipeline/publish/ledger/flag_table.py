@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ew_pipeline.errors import DataError, name_some
-from ew_pipeline.publish.ledger.chain import scalar_text
+from ew_pipeline.publish.ledger.chain import scalar_text, scalar_texts
 from ew_pipeline.publish.ledger.rows import finite, plain_list, theta_columns
 from ew_pipeline.weekly.records import WeekResult
 
@@ -48,11 +48,19 @@ class FlagTable:
         pieces, varying = [], []
         for name in sorted((*self.shared, *self.own)):
             key = f"{scalar_text(name)}:"
-            if name in self.own:
+            if name not in self.own:
+                if self.shared[name] is not None:
+                    pieces.append(f"{key}{scalar_text(self.shared[name])},".replace("%", "%%"))
+                continue
+            values = self.own[name]
+            texts = scalar_texts(values)
+            if None in values:  # the chain leaves out what is missing
+                pairs = zip(values, texts, strict=True)
+                varying.append(["" if value is None else f"{key}{text}," for value, text in pairs])
                 pieces.append("%s")
-                varying.append(_texts_of(key, self.own[name]))
-            elif self.shared[name] is not None:
-                pieces.append(f"{key}{scalar_text(self.shared[name])},".replace("%", "%%"))
+            else:
+                varying.append(texts)
+                pieces.append(key.replace("%", "%%") + "%s,")
         template = "".join(pieces)
         columns = zip(*varying, strict=True) if varying else repeat((), self.rows)
         return ("{" + (template % row)[:-1] + "}" for row in columns)
@@ -66,16 +74,6 @@ class FlagTable:
 
     def with_column(self, name: str, values: list[Any]) -> FlagTable:
         return FlagTable(self.rows, self.shared, {**self.own, name: values})
-
-
-def _texts_of(key: str, values: list[Any]) -> list[str]:
-    """``key:value,`` for each; nothing for what is missing, since the chain leaves that out."""
-    distinct = set(values)
-    if 2 * len(distinct) >= len(values):
-        return ["" if value is None else f"{key}{scalar_text(value)}," for value in values]
-    # Ids, costs and thresholds repeat.
-    known = dict(zip(distinct, _texts_of(key, list(distinct)), strict=True))
-    return [known[value] for value in values]
 
 
 def flag_table(result: WeekResult, publication_id: int) -> FlagTable:

@@ -20,6 +20,7 @@ from ew_pipeline.publish.report.content import STORES, ReportContent, build_cont
 from ew_pipeline.publish.report.drawing import Plot
 from ew_pipeline.publish.report.plots import make_plots
 from ew_pipeline.publish.report.summary import headline
+from ew_pipeline.publish.store_lists import store_lists_in
 from ew_pipeline.weekly.records import Override, WeekResult
 
 PAGE = "report.html"
@@ -55,15 +56,15 @@ def write_report(
         result, previous=previous, links=links, override=override, publish_anyway=publish_anyway
     )
     plots = make_plots(result, series, calibration, calibration_of)
-    page = render_html(content, plots, with_lists=(folder / "check_list.csv").is_file())
+    page = render_html(content, plots, store_lists=store_lists_in(folder))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
     path.write_text(page, encoding="utf-8")
     return path
 
 
-def render_html(content: ReportContent, plots: Mapping[str, Plot], *, with_lists: bool = False) -> str:
-    """The page as text. ``with_lists``: check_list.csv and the stores' own lists lie beside it."""
+def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_lists: str = "") -> str:
+    """The page as text. ``store_lists``: the stores' own lists, which lie beside it with check_list.csv."""
     environment = _environment()
     script = _source(environment, "script.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -74,7 +75,7 @@ def render_html(content: ReportContent, plots: Mapping[str, Plot], *, with_lists
         headline=headline(content),
         first_stores=content.stores[:STORES],
         many_stores=len(content.stores) > STORES_ON_A_PHONE,
-        with_lists=with_lists,
+        store_lists=store_lists,
         style=Markup(_source(environment, "style.css")),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
