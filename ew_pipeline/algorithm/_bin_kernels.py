@@ -58,7 +58,11 @@ def bin_entries(
     spread: Int64,
 ) -> None:
     """Add the entries from ``first`` to before ``end`` to the tables."""
-    n_bands, last = weights.shape[1], weights.shape[2] - 1
+    n_bands, n_counts = weights.shape[1:]
+    last = np.int32(n_counts - 1)
+    # by place: taken apart into class and band, each entry would cost a division
+    flat_weights, flat_sold, flat_spread = weights.ravel(), sold.ravel(), spread.ravel()
+    per_unit = np.float32(1.0 / CV2_UNIT)
     bits = means.view(np.int32)
     mantissa_bits, place = np.empty(CHUNK, dtype=np.int32), np.empty(CHUNK, dtype=np.int32)
     mantissa, logs = mantissa_bits.view(np.float32), np.empty(CHUNK, dtype=np.float32)
@@ -66,11 +70,11 @@ def bin_entries(
         size = min(CHUNK, end - start)
         _place(start, size, bits, cv2, edges, low, width, n_bands, mantissa_bits, mantissa, logs, place)
         for k in range(size):
-            e = start + k
-            c, b = divmod(place[k], n_bands)
-            weights[c, b, min(counts[e], last)] += 1
-            sold[c, b] += counts[e]
-            spread[c, b] += int(cv2[e] / CV2_UNIT)
+            e = np.uint64(start + k)
+            at, x = np.uint64(place[k]), counts[e]
+            flat_weights[at * np.uint64(n_counts) + np.uint64(min(x, last))] += 1
+            flat_sold[at] += x
+            flat_spread[at] += np.int64(cv2[e] * per_unit)
 
 
 @njit

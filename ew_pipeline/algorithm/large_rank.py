@@ -37,7 +37,8 @@ from ew_pipeline.errors import DataError
 HELD_OUT = 10  # every tenth entry, at random
 FEW_ENTRIES = 50_000  # below which all tenths take their turn
 LEAST_SQUARES, POISSON = 3, 2  # sweeps from nothing
-SWEEPS = 2  # per rank, after the truncation
+SWEEPS, POLISH = 2, 4  # per rank, after the truncation; more of the largest
+ENOUGH_WORSE, CLEARLY = 2, 3.0  # ranks below the best, and by how many standard errors each
 SPARE = 2  # directions more in them than the largest rank has: with room to turn, they get there sooner
 START_ENTRIES = 600_000  # to start from, where the rank is not in question
 PER_COLUMN = 40  # entries of a column, on average, below which its factors would mean little
@@ -94,6 +95,10 @@ def sketch(
     curve = _descend(paths, ranks)
     between = _left_out(curve.best, ranks)
     curve = _descend(paths, between) if between else curve
+    if curve.best in curve.ranks[-2:-1]:  # the largest has the fewest sweeps behind it, and could be the one
+        for path in paths:
+            path.polish(curve.ranks[-1])
+        curve = _curve(paths)
     return Sketch.of(paths[0].descent.known[curve.best], curve)
 
 
@@ -112,11 +117,30 @@ def _left_out(best: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _descend(paths: list[_Path], ranks: tuple[int, ...]) -> RankCurve:
-    """The curve over these ranks and all that were tried before."""
-    for path in paths:
-        path.descend(ranks)
+    """The curve over these ranks, the largest first, and all that were tried before. Those below two that are
+    clearly worse than the best are left out."""
+    for rank in sorted(ranks, reverse=True):
+        if paths[0].scores and _hopeless(rank, _curve(paths)):
+            break
+        for path in paths:
+            path.fit(rank)
+    return _curve(paths)
+
+
+def _curve(paths: list[_Path]) -> RankCurve:
     tried = sorted(paths[0].scores)
     return rank_curve({rank: np.concatenate([path.scores[rank] for path in paths]) for rank in tried})
+
+
+def _hopeless(rank: int, curve: RankCurve) -> bool:
+    """Whether enough ranks between this one and the best fall short of the best by more than chance."""
+    most = max(curve.scores)
+    worse = [
+        tried
+        for tried, score, error in zip(curve.ranks, curve.scores, curve.standard_errors, strict=True)
+        if rank < tried < curve.best and most - score > CLEARLY * error
+    ]
+    return len(worse) >= ENOUGH_WORSE
 
 
 class _Descent:
@@ -131,10 +155,13 @@ class _Descent:
         start = self._from_nothing(rank + SPARE) if larger is None else self.known[larger]
         left, right = balanced(start.left, start.right)
         state = FactorState.start(self.both, left[:, :rank].copy(), right[:, :rank].copy())
-        for _ in range(SWEEPS):
-            state.sweep(self.both, Variance(), self.threads)
         self.known[rank] = state
+        self.sweep(rank, SWEEPS)
         return state
+
+    def sweep(self, rank: int, times: int) -> None:
+        for _ in range(times):
+            self.known[rank].sweep(self.both, Variance(), self.threads)
 
     def _from_nothing(self, rank: int) -> FactorState:
         rank = min(rank, *self.both.shape)
@@ -164,20 +191,26 @@ class _Path:
         self.scores: dict[int, Float] = {}
         self._theta: Parameters | None = None
 
-    def descend(self, ranks: tuple[int, ...]) -> None:
-        """Fit and score these ranks, the largest first."""
-        for rank in sorted(ranks, reverse=True):
-            state = self.descent.fit(rank)
-            self.scores[rank], self._theta = _scores(
-                self.test,
-                self.test_level,
-                state.left,
-                state.right,
-                FLOOR * self.descent.both.mean,
-                self.family,
-                self._theta,
-                self.threads,
-            )
+    def fit(self, rank: int) -> None:
+        """Fit and score this rank."""
+        self._score(self.descent.fit(rank))
+
+    def polish(self, rank: int) -> None:
+        """The same for one that is known, with more sweeps."""
+        self.descent.sweep(rank, POLISH)
+        self._score(self.descent.known[rank])
+
+    def _score(self, state: FactorState) -> None:
+        self.scores[state.left.shape[1]], self._theta = _scores(
+            self.test,
+            self.test_level,
+            state.left,
+            state.right,
+            FLOOR * self.descent.both.mean,
+            self.family,
+            self._theta,
+            self.threads,
+        )
 
 
 def _scores(

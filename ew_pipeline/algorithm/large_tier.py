@@ -24,7 +24,6 @@ from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.some_rows import spread_part
 from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.algorithm.types import Float, Float32, Real
 from ew_pipeline.algorithm.whole_week import LargeFit, fit_large
 
 
@@ -77,23 +76,20 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
     fit = fit_large(both, family, part.right, noise=plan.noise, effort=effort, threads=threads)
     theta = binned_theta(fit.bins, fit.ratio, family, fit.theta, fit.null_gain)
     factors = LowRankFactors(
-        _double(filled(fit.left, both.by_row.indptr)), _double(filled(fit.right, both.by_column.indptr))
+        filled(fit.left, both.by_row.indptr).astype(np.float64),
+        filled(fit.right, both.by_column.indptr).astype(np.float64),
     )
-    del both  # half of the memory, and the results below need some
-    arrays = [fit.cavity, fit.cv2, fit.means, fit.healthy]
-    none = np.empty(0, dtype=np.float32)
-    fit = replace(fit, cavity=none, cv2=none, means=none, healthy=none)  # each is let go once it is doubled
-    posterior = np.subtract(1.0, arrays.pop(), dtype=np.float64)
-    expected = _double(arrays.pop())
-    cavity_cv = np.sqrt(arrays.pop(), dtype=np.float64)
-    cavity = _double(arrays.pop())
+    del both  # a quarter of the memory, and the results below need some
+    posterior, cavity_cv = fit.healthy.doubled(), fit.cv2.doubled()
+    np.subtract(1.0, posterior, out=posterior)
+    np.sqrt(cavity_cv, out=cavity_cv)
     size = fit.parameters.inverse_size
     return DetectorFit(
         sales=plan.sales,
         posterior_=posterior,
-        expected_sales_=expected,
+        expected_sales_=fit.means.doubled(),
         expected_cv_=cavity_cv,
-        cavity_sales_=cavity,
+        cavity_sales_=fit.cavity.doubled(),
         cavity_cv_=cavity_cv,
         theta_=theta,
         rank_=part.rank,
@@ -130,7 +126,3 @@ def _warnings(fit: LargeFit, theta: Theta) -> tuple[str, ...]:
     if not theta.identified:
         words.append(f"theta is {theta.reason}")
     return tuple(words)
-
-
-def _double(values: Float32 | Real) -> Float:
-    return values.astype(np.float64)

@@ -14,7 +14,8 @@ from ew_pipeline.algorithm.factor_state import FactorState
 from ew_pipeline.algorithm.families import ExposureFamily
 from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds
 from ew_pipeline.algorithm.large_scores import healthy_probabilities
-from ew_pipeline.algorithm.types import Float, Float32, Real
+from ew_pipeline.algorithm.types import Float, Real
+from ew_pipeline.algorithm.widening import Widening
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +29,10 @@ class LargeFit(Fitted):
     healthy : f.
     """
 
-    means: Float32
-    cavity: Float32
-    cv2: Float32
-    healthy: Float32
+    means: Widening
+    cavity: Widening
+    cv2: Widening
+    healthy: Widening
 
 
 class WholeWeek:
@@ -42,9 +43,10 @@ class WholeWeek:
         left = np.zeros((both.shape[0], right.shape[1]), dtype=right.dtype)
         self._both, self._state = both, FactorState.start(both, left, right)
         # Once for all rounds: getting memory from the system takes longer than most passes over it.
-        self.means, self.cavity, self.cv2, self.healthy, self._turned = (
-            np.empty(both.n_observed, dtype=np.float32) for _ in range(5)
-        )
+        n = both.n_observed
+        self.space = tuple(Widening.of(n) for _ in range(4))
+        self.means, self.cavity, self.cv2, self.healthy = (each.single for each in self.space)
+        self._turned = np.empty(n, dtype=np.float32)
         self._uncalibrated = 0.0
 
     @property
@@ -98,4 +100,5 @@ def fit_large(
     week = WholeWeek(both, right, threads)
     fitted = fit_rounds(week, family, noise=noise, effort=effort)
     week.means *= np.float32(fitted.lift)
-    return LargeFit(**vars(fitted), means=week.means, cavity=week.cavity, cv2=week.cv2, healthy=week.healthy)
+    means, cavity, cv2, healthy = week.space
+    return LargeFit(**vars(fitted), means=means, cavity=cavity, cv2=cv2, healthy=healthy)

@@ -10,6 +10,7 @@ from ew_pipeline.algorithm._layout import CACHE_LINE, lay_out, padded
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.large_scores import healthy_probabilities, log_predictive
+from ew_pipeline.algorithm.widening import CHUNK, Widening
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -45,6 +46,17 @@ def test_logarithm_and_exponential_are_those_of_the_library():
     found, work = powers.copy(), np.empty(powers.size)
     exp_inplace(found, work, work.view(np.int64), powers.size)
     np.testing.assert_allclose(found, np.exp(np.clip(powers, -708.0, 708.0)), rtol=1e-13)
+
+
+@given(size=st.one_of(st.integers(1, 40), st.sampled_from([CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK])))
+@settings(max_examples=20, deadline=None)
+def test_numbers_become_doubles_in_their_place(size):
+    numbers = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    space = Widening.of(size)
+    space.single[:] = numbers
+    found = space.doubled()
+    assert found is space.space
+    np.testing.assert_array_equal(found, numbers.astype(np.float64))
 
 
 @pytest.mark.parametrize("name", ["exponential", "thinning", "zero"])

@@ -188,7 +188,7 @@ def test_fast_is_close_to_large(poisson, fitted):
     assert fast.rank_ == 3
     assert fast.diagnostics_["rounds"] == 1
     assert fast.theta_.anomaly_rate == pytest.approx(0.04, rel=0.2)
-    assert np.corrcoef(fast.posterior_, 1.0 - fitted.healthy)[0, 1] > 0.97
+    assert np.corrcoef(fast.posterior_, 1.0 - fitted.healthy.single)[0, 1] > 0.97
 
 
 def test_auto_takes_it_above_half_a_million_pairs_and_says_so(monkeypatch, poisson):
@@ -251,6 +251,7 @@ def test_the_rank_is_found_on_held_out_entries(rank):
         part, _ = spread_part(instance.sales, None, n_rows)
         found = sketch(part, None, EXPONENTIAL, (1, 2, 3, 4, 5, 7), rng, 1)
         assert found.rank == found.curve.best == rank
+        assert found.curve.ranks[0] == (1 if rank == 1 else 2)  # 3 and 2 are clearly worse than 4: no 1
 
 
 def test_a_part_of_the_rows_is_those_rows_with_their_levels(poisson):
@@ -288,8 +289,8 @@ def test_a_fit_from_the_sketch_is_nearly_there_after_three_sweeps(poisson, fitte
     errors = []
     for right in (sketch(part, None, EXPONENTIAL, (3,), rng, 1).right, first_guess(both, 3, rng)[1]):
         fit = fit_large(both, EXPONENTIAL, right, noise="auto", effort=QUICK, threads=1)
-        errors.append(np.linalg.norm(fit.means - poisson.rates) / np.linalg.norm(poisson.rates))
-    best = np.linalg.norm(fitted.means - poisson.rates) / np.linalg.norm(poisson.rates)
+        errors.append(np.linalg.norm(fit.means.single - poisson.rates) / np.linalg.norm(poisson.rates))
+    best = np.linalg.norm(fitted.means.single - poisson.rates) / np.linalg.norm(poisson.rates)
     assert errors[0] < 1.1 * best
     assert errors[1] > 1.2 * best
 
@@ -347,4 +348,5 @@ def test_a_rank_between_the_candidates_is_found_and_theta_with_it():
     fit = EntrywiseDetector("fast", random_state=0).fit(drawn.sales)
     assert fit.rank_ == 8
     assert fit.theta_.anomaly_rate == pytest.approx(drawn.anomalous.mean(), abs=0.015)
-    assert EntrywiseDetector("fast", max_rank=8).fit(drawn.sales).rank_ == 8
+    # at the end of the range it has fewer sweeps behind it than 7 has, and must not lose for that
+    assert EntrywiseDetector("fast", max_rank=8, random_state=1).fit(drawn.sales).rank_ == 8

@@ -87,8 +87,8 @@ def test_blocks_give_what_one_place_gives(sales):
     found = fit_large_blocks(blocks, family, right, noise="auto", effort=FULL, threads=1)
     means = np.concatenate([part.means for part in found.predictions])
     healthy = np.concatenate([part.healthy for part in found.predictions])
-    np.testing.assert_allclose(means, whole.means, rtol=1e-6)
-    np.testing.assert_allclose(healthy, whole.healthy, atol=1e-6)
+    np.testing.assert_allclose(means, whole.means.single, rtol=1e-6)
+    np.testing.assert_allclose(healthy, whole.healthy.single, atol=1e-6)
     assert found.theta.parameters.anomaly_rate == pytest.approx(whole.parameters.anomaly_rate, rel=1e-9)
     assert (found.rounds, found.converged) == (whole.rounds, whole.converged)
     assert found.null_gain == pytest.approx(whole.null_gain, rel=1e-9)
@@ -102,8 +102,8 @@ def test_one_block_is_the_single_process_fit_to_the_last_bit(sales):
     found = fit_large_blocks(
         LocalBlocks.cut(sales, [0, N]), family, right, noise="auto", effort=FULL, threads=1
     )
-    np.testing.assert_array_equal(found.predictions[0].means, whole.means)
-    np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy)
+    np.testing.assert_array_equal(found.predictions[0].means, whole.means.single)
+    np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy.single)
 
 
 def test_column_totals_add_up_however_the_rows_are_cut(sales):
