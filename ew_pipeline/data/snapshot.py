@@ -142,6 +142,7 @@ class SnapshotWriter:
                     compression="zstd",
                     store_schema=False,
                     dictionary_pagesize_limit=1 << 26,
+                    write_statistics=False,  # a part is read whole; for texts they take longer than the rest
                 )
             self._writers[table].write_table(arrow, row_group_size=max(1, rows))
 

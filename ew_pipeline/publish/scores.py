@@ -25,4 +25,5 @@ def write_scores(scores: pd.DataFrame, path: Path) -> None:
         compression="zstd",
         use_dictionary=repeated,
         use_byte_stream_split=continuous,
+        write_statistics=["store_id"],  # by which a pair is looked up; of the others nobody asks
     )

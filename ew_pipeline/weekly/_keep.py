@@ -13,6 +13,7 @@ from ew_pipeline.weekly.checked_weeks import CheckedWeeks
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
 
 FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
 
@@ -24,9 +25,15 @@ def add_tables(
     week: Week,
     first: Week,
     checked: CheckedWeeks,
+    clean: pd.DataFrame | None,
 ) -> None:
-    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
-    _add_sales(writer, connection, tables["sales"], checked)
+    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter.
+
+    ``clean``: the sales of ``week`` by store and SKU, if they were found to be without fault.
+    """
+    segmented = tables["sales"].segment is not None
+    known = {} if clean is None or segmented else {str(week): clean}
+    _add_sales(writer, connection, tables["sales"], checked, known)
     if "listing" in tables:
         segment = ", segment" if tables["listing"].segment is not None else ""
         columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
@@ -47,7 +54,11 @@ def add_tables(
 
 
 def _add_sales(
-    writer: SnapshotWriter, connection: duckdb.DuckDBPyConnection, opened: Opened, checked: CheckedWeeks
+    writer: SnapshotWriter,
+    connection: duckdb.DuckDBPyConnection,
+    opened: Opened,
+    checked: CheckedWeeks,
+    known: Mapping[str, pd.DataFrame],
 ) -> None:
     flags = [name for name in ("promo", "holiday") if opened.has(name)]
     columns = ["store_id", "sku_id", "week", "CAST(units AS INTEGER) AS units"]
@@ -67,7 +78,9 @@ def _add_sales(
             f"SELECT {', '.join(columns)} FROM sales WHERE week = '{week}' AND NOT {faulty} "
             "ORDER BY store_id, sku_id"
         )
-        frame = connection.execute(query).df()
+        frame = (
+            known[week].fillna(dict.fromkeys(flags, 0)) if week in known else connection.execute(query).df()
+        )
         if len(frame):
             kept = writer.add("sales", frame, part=week)
             if not with_faults[week]:

@@ -48,8 +48,8 @@ def ingest(
         tables = _open_all(request, connection, run_folder)
         checked = CheckedWeeks(request.sales, tables["sales"], settings.cache / "checked")
         batch = _Batch(request, settings, run_folder, connection, tables, checked)
-        contract = batch.check()
-        return contract, batch.keep(checks)
+        contract, clean = batch.check()
+        return contract, batch.keep(checks, clean)
 
 
 def trailing_weeks(config: RunConfig, rows: int = 0, *, has_listing: bool = False) -> int:
@@ -67,7 +67,10 @@ def trailing_weeks(config: RunConfig, rows: int = 0, *, has_listing: bool = Fals
 
 @contextmanager
 def scratch(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB database on disk that is gone afterwards: memory stays bounded, whatever the window."""
+    """A DuckDB database that is gone afterwards: memory stays bounded, whatever the window.
+
+    In memory, and on disk where there is no room; a file would be written of weeks that do have room, too.
+    """
     import duckdb
 
     with writing_to(folder), tempfile.TemporaryDirectory(prefix=".ingest-", dir=folder) as place:
@@ -77,7 +80,7 @@ def scratch(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
             "temp_directory": str(Path(place) / "spill"),
             "preserve_insertion_order": "false",
         }
-        with duckdb.connect(str(Path(place) / "scratch.duckdb"), config=options) as connection:
+        with duckdb.connect(":memory:", config=options) as connection:
             connection.execute("SET enable_progress_bar = false")
             yield connection
 
@@ -134,7 +137,8 @@ class _Batch:
     tables: Mapping[str, Opened]
     checked: CheckedWeeks
 
-    def check(self) -> Contract:
+    def check(self) -> tuple[Contract, pd.DataFrame | None]:
+        """What the contract finds, and the week's rows by store and SKU where nothing is wrong with them."""
         from ew_pipeline.data.contract import check_tables
         from ew_pipeline.data.contract.gx_run import Validator
 
@@ -152,16 +156,16 @@ class _Batch:
         for name in ("stores", "skus"):
             if name in self.tables and self.tables[name].segment is not None:
                 check_tables.check_attributes(name, connection, book)
-        check_tables.check_sales(
+        clean = check_tables.check_sales(
             connection, validator, book, request.week, earlier, self._sales_columns(), share,
             has_listing="listing" in self.tables,
         )  # fmt: skip
         contract = self._contract(book, rows, validator)
         if any(fault.rejects for fault in book.faults):
             raise self._rejection(contract)
-        return contract
+        return contract, clean
 
-    def keep(self, checks: pd.DataFrame | None) -> Snapshot:
+    def keep(self, checks: pd.DataFrame | None, clean: pd.DataFrame | None) -> Snapshot:
         from ew_pipeline.weekly import _keep
 
         split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
@@ -169,7 +173,9 @@ class _Batch:
             self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
         ) as writer:
             first = self.request.week.shift(-self._trailing())
-            _keep.add_tables(writer, self.connection, self.tables, self.request.week, first, self.checked)
+            _keep.add_tables(
+                writer, self.connection, self.tables, self.request.week, first, self.checked, clean
+            )
             if checks is not None and len(checks):
                 writer.add("checks", checks.sort_values(["week", "store_id", "sku_id"]))
             return writer.finish()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_AT_ONCE = 2_000_000
-SALES_KEY = ("store_id", "sku_id", "week")
+SALES_KEY = ("week", "store_id", "sku_id")
 KEYS = {"stores": "store_id", "skus": "sku_id"}
 
 
@@ -37,15 +37,20 @@ def check_sales(
     max_faulty_share: float,
     *,
     has_listing: bool,
-) -> None:
-    """Rows of ``week``, of each earlier week, and those whose week cannot be read (judged with ``week``)."""
+) -> pd.DataFrame | None:
+    """Rows of ``week``, of each earlier week, and those whose week cannot be read (judged with ``week``).
+
+    Returns the rows of ``week`` by store and SKU, if none of them is faulty: they need not be read again.
+    """
     suite = load_suite("sales")
     listed = _listed_stores(connection) if has_listing else None
     lost: list[tuple[Finding, np.ndarray]] = []
+    clean: pd.DataFrame | None = None
     for weeks in [*_groups(earlier, connection), (week,), ()]:
         condition = "week IS NULL" if not weeks else f"week BETWEEN '{weeks[0]}' AND '{weeks[-1]}'"
         frame = connection.execute(
-            f"SELECT rowid AS row, {', '.join(columns)} FROM sales WHERE {condition}"
+            f"SELECT rowid AS row, {', '.join(columns)} FROM sales WHERE {condition} "
+            f"ORDER BY {', '.join(SALES_KEY[1:] if len(weeks) == 1 else SALES_KEY)}"
         ).df()
         if frame.empty and weeks != (week,):
             continue
@@ -55,7 +60,10 @@ def check_sales(
             codes = frame["store_id"].cat.codes.to_numpy()
             frame["store_listed"] = np.where(codes < 0, 1, listed[codes]).astype(np.int8)
         label = " to ".join(map(str, dict.fromkeys((*weeks[:1], *weeks[-1:])))) or "week cannot be read"
-        for finding in validator.validate(suite.on(set(frame.columns)), frame, label):
+        findings = validator.validate(suite.on(set(frame.columns)), frame, label)
+        if weeks == (week,) and not findings:
+            clean = frame
+        for finding in findings:
             if finding.positions is None:
                 book.add_whole("sales", f"{finding.expectation.reason} ({week})")
             elif weeks in ((week,), ()):
@@ -71,6 +79,7 @@ def check_sales(
         max_faulty_share,
         book,
     )
+    return clean
 
 
 def check_listing(
@@ -124,8 +133,8 @@ def _check_small(
 
 def _groups(weeks: Sequence[Week], connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Week, ...]]:
     """Earlier weeks side by side as far as memory allows: few large checks cost less than many small ones."""
-    found = connection.execute("SELECT CAST(week AS VARCHAR), count(*) FROM sales GROUP BY 1").fetchall()
-    rows = dict(found)
+    found = connection.execute("SELECT week, count(*) FROM sales GROUP BY 1").fetchall()
+    rows = {str(week): count for week, count in found}
     group: list[Week] = []
     for week in weeks:
         if group and sum(rows.get(str(other), 0) for other in (*group, week)) > ROWS_AT_ONCE:
@@ -180,16 +189,17 @@ def _copies_of(table: str, rows: np.ndarray, connection: duckdb.DuckDBPyConnecti
 
 
 def _copies_in(frame: pd.DataFrame) -> np.ndarray:
-    """How many rows of sales share each row's key; 1 where a part of it is missing."""
+    """How many rows of sales share each row's key, by which they are sorted; 1 where a part is missing."""
     key, whole = np.zeros(len(frame), dtype=np.int64), np.ones(len(frame), dtype=np.bool_)
     for name in SALES_KEY:
         codes = frame[name].cat.codes.to_numpy()
-        key = key * len(frame[name].cat.categories) + codes
+        key *= len(frame[name].cat.categories)
+        key += codes
         whole &= codes >= 0
     copies = np.ones(len(frame), dtype=np.int64)  # of other integers every value is compared in Python
-    ordered = np.sort(key[whole])
+    ordered = key if whole.all() else key[whole]
     if (ordered[1:] == ordered[:-1]).any():  # rarely: counting takes several times as long as asking
-        _, place, counts = np.unique(key[whole], return_inverse=True, return_counts=True)
+        _, place, counts = np.unique(ordered, return_inverse=True, return_counts=True)
         copies[whole] = counts[place]
     return copies
 
