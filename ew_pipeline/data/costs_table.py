@@ -29,10 +29,11 @@ def price_pairs(
 ) -> Costs:
     """The costs of each pair: its own row, or its SKU's, its store's, the chain's, or ``default``.
 
-    ``store`` and ``sku`` are positions, one per pair; ``default`` is (false alarm, missed).
+    ``store`` and ``sku`` are positions, one per pair; ``default`` is (false alarm, missed). Without a table
+    all pairs have the same two costs.
     """
     if rows is None:
-        return Costs(np.full(store.size, default[0]), np.full(store.size, default[1]))
+        return Costs(*default)
     row = _most_specific(rows, store, sku, shape)
     found = row >= 0
     return Costs(

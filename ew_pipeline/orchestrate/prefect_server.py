@@ -29,6 +29,7 @@ SERVER = (
 STARTUP_SECONDS = 180.0
 STOP_SECONDS = 10.0
 GIVEN_SECONDS = 10.0  # for a server that somebody else has started
+NO_ANSWER = (urllib.error.URLError, ConnectionError, TimeoutError)
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "true",
@@ -87,14 +88,25 @@ class Starting:
         self.url = url
         self.log = log
 
+    def answers(self) -> bool:
+        """Whether it is there by now."""
+        try:
+            self._ask()
+        except NO_ANSWER:
+            return False
+        return True
+
+    def _ask(self) -> None:
+        with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+            pass
+
     def wait(self, seconds: float = STARTUP_SECONDS) -> None:
         """Until it answers. One that we did not start should be there already."""
         deadline = time.monotonic() + (seconds if self.server is not None else GIVEN_SECONDS)
         while True:
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
-                    return
-            except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+                return self._ask()
+            except NO_ANSWER as error:
                 gone = self.server is not None and self.server.poll() is not None
                 if gone or time.monotonic() > deadline:
                     raise self._failure(error) from error

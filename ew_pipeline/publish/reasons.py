@@ -98,12 +98,13 @@ def reasons(
             f"units, expected, anomaly_probability and level have shapes {n.shape}, {mu.shape}, {p.shape} "
             f"and {own.shape}; each needs one number per pair."
         )
-    found: list[list[str]] = [[] for _ in range(n.size)]
+    found = [""] * n.size  # not a list each: half a million of them keep the garbage collector busy
     for rule, holds in zip(RULES, _which(n, mu, p, own), strict=True):
         values = (column[holds].tolist() for column in (n, mu, p, own))
         for pair, *of_pair in zip(np.flatnonzero(holds).tolist(), *values, strict=True):
-            found[pair].append(f"{rule.code}: {rule.words(*of_pair)}")
-    return [SEPARATOR.join(texts) for texts in found]
+            before = f"{found[pair]}{SEPARATOR}" if found[pair] else ""
+            found[pair] = f"{before}{rule.code}: {rule.words(*of_pair)}"
+    return found
 
 
 def parse(text: str) -> tuple[Reason, ...]:

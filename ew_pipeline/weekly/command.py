@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from ew_pipeline.console import emit_json, messages
+from ew_pipeline.data.contract.gx_run import load_great_expectations
 from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
@@ -120,6 +121,8 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
         from flows.weekly import weekly  # imports Prefect, while its server boots
 
+        if not api.answers():  # in a new home it makes its database first: time for what is imported next
+            load_great_expectations()
         api.wait()
         return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
 

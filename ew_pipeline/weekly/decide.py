@@ -35,7 +35,7 @@ def decide(
     """
     scores = _all_scores(fitted, probability)
     f = 1.0 - scores["anomaly_probability"].to_numpy()
-    costs = Costs(scores["cost_false_alarm"].to_numpy(), scores["cost_missed"].to_numpy())
+    costs = _costs(fitted, scores)
     saving = expected_saving(f, costs)
     flags = _flags(f, costs, scores, config.max_checks_per_store)
     scores["threshold"] = np.broadcast_to(np.asarray(costs.threshold), f.shape)
@@ -57,15 +57,23 @@ def _all_scores(fitted: Sequence[FittedSegment], probability: Sequence[Float]) -
         _score(one, values, stores, skus, segments) for one, values in zip(fitted, probability, strict=True)
     ]
     scores = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
-    if _in_order(scores, len(skus)):  # as one matrix of sorted ids is
+    if _in_order(scores):  # as one matrix of sorted ids is
         return scores
     return scores.sort_values(["store_id", "sku_id"], kind="stable", ignore_index=True)
 
 
-def _in_order(scores: pd.DataFrame, skus: int) -> bool:
-    store, sku = (scores[name].cat.codes.to_numpy().astype(np.int64) for name in ("store_id", "sku_id"))
-    key = store * skus + sku
-    return bool((key[1:] > key[:-1]).all())
+def _in_order(scores: pd.DataFrame) -> bool:
+    store, sku = (scores[name].cat.codes.to_numpy() for name in ("store_id", "sku_id"))
+    same, next_sku = store[1:] == store[:-1], sku[1:] > sku[:-1]
+    return bool(((store[1:] > store[:-1]) | (same & next_sku)).all())
+
+
+def _costs(fitted: Sequence[FittedSegment], scores: pd.DataFrame) -> Costs:
+    """The costs of the scores; two numbers where they are the same for all, as without a table of costs."""
+    first = fitted[0].given.costs
+    if len(fitted) == 1 and np.ndim(first.false_alarm) == np.ndim(first.missed) == 0:
+        return first
+    return Costs(scores["cost_false_alarm"].to_numpy(), scores["cost_missed"].to_numpy())
 
 
 def _score(
@@ -74,7 +82,7 @@ def _score(
     sales = one.fit.sales
     scored = slice(None) if one.given.scored.all() else one.given.scored
     c0, c1 = one.given.costs.broadcast(sales.n_observed)
-    level = one.given.level if one.given.level is not None else np.full(sales.n_observed, np.nan)
+    level = one.given.level if one.given.level is not None else np.broadcast_to(np.nan, sales.n_observed)
     n = int(one.given.scored.sum())
     return pd.DataFrame(
         {
@@ -96,7 +104,7 @@ def _score(
 
 
 def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: list[str]) -> pd.Categorical[str]:
-    place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str))
+    place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str)).astype(np.int32)
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
 
 
@@ -117,7 +125,7 @@ def _flags(f: Float, costs: Costs, scores: pd.DataFrame, cap: int | None) -> Boo
 def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int64:
     """1 for the best check of a store, 2 for the next; 0 for pairs that are not flagged."""
     entry = np.flatnonzero(flags)
-    store = scores["store_id"].cat.codes.to_numpy().astype(np.int64)[entry]
+    store = scores["store_id"].cat.codes.to_numpy()[entry].astype(np.int64)
     order = np.lexsort((entry, -saving[entry], store))  # equal savings: in the order of the SKUs
     count = np.bincount(store) if entry.size else np.zeros(0, np.int64)
     first = np.cumsum(count) - count

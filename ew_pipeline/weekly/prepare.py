@@ -174,35 +174,37 @@ def _segments(
             level=_level(coded, key, units, past, before, week, config),
             scored=_frozen(_enough(sales, history, config.min_pair_entries)),
             history=_frozen(history),
-            costs=price_pairs(
-                coded.costs,
-                key // coded.shape[1],
-                key % coded.shape[1],
-                coded.shape,
-                (config.default_cost_false_alarm, config.default_cost_missed),
-            ),
+            costs=_costs(coded, key, (config.default_cost_false_alarm, config.default_cost_missed)),
         )
 
 
+def _costs(coded: CodedSnapshot, key: Keys, default: tuple[float, float]) -> Costs:
+    if coded.costs is None:
+        return Costs(*default)
+    store, sku = np.divmod(key, coded.shape[1])
+    return price_pairs(coded.costs, store, sku, coded.shape, default)
+
+
 def _matrix(coded: CodedSnapshot, key: Keys, units: npt.NDArray[np.int32], week: Week) -> SalesMatrix:
-    """The pairs as a matrix of the stores and SKUs that occur in them."""
-    store, sku = key // coded.shape[1], key % coded.shape[1]
-    rows, row = _compact(store, coded.shape[0])
-    cols, col = _compact(sku, coded.shape[1])
-    return SalesMatrix.from_coo(
-        row, col, units, (rows.size, cols.size),
-        store_ids=coded.store_ids[rows], sku_ids=coded.sku_ids[cols], week=str(week),
+    """The pairs, whose keys ascend, as a matrix of the stores and SKUs that occur in them."""
+    first = np.arange(coded.shape[0] + 1, dtype=np.int64) * coded.shape[1]  # key of each store
+    indptr = np.searchsorted(key, first)
+    by_store = np.diff(indptr)
+    sku = (key - np.repeat(first[:-1], by_store)).astype(np.int32)
+    rows, cols = np.flatnonzero(by_store), np.flatnonzero(np.bincount(sku, minlength=coded.shape[1]))
+    if cols.size < coded.shape[1]:
+        place = np.zeros(coded.shape[1], dtype=np.int32)
+        place[cols] = np.arange(cols.size, dtype=np.int32)
+        sku = place[sku]
+    return SalesMatrix(
+        np.concatenate([[0], indptr[1:][rows]]), _frozen(sku), _frozen(units), (rows.size, cols.size),
+        coded.store_ids[rows], coded.sku_ids[cols], str(week),
     )  # fmt: skip
 
 
-def _compact(positions: Keys, size: int) -> tuple[Keys, Keys]:
-    """Positions that occur, and where each one is among them."""
-    used = np.zeros(size, dtype=np.bool_)
-    used[positions] = True
-    return np.flatnonzero(used), (np.cumsum(used) - 1)[positions]
-
-
 def _weeks_of_own(key: Keys, past: Keys) -> npt.NDArray[np.int32]:
+    if past.size == 0:
+        return np.zeros(key.size, dtype=np.int32)
     position = np.searchsorted(key, past)
     position[position == key.size] = 0
     return np.bincount(position[key[position] == past], minlength=key.size).astype(np.int32)

@@ -305,11 +305,11 @@ class WeekResult:
         """Nothing holds it back, or a person has taken that on; a shadow run never may."""
         return not self.shadow and (not self.held or self.override is not None)
 
-    @property
+    @cached_property
     def expected_saving(self) -> float:
         return float(self.scores.loc[self.scores["flagged"], "expected_saving"].sum())
 
-    @property
+    @cached_property
     def expected_cost_ignoring(self) -> float:
         """Expected cost of doing nothing: sum of P(wrong) x missed over the scored pairs."""
         return float((self.scores["anomaly_probability"] * self.scores["cost_missed"]).sum())

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import pandas as pd
+
 from ew_pipeline.console import ExitCode
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.errors import DataError, EwError
@@ -132,7 +134,7 @@ def _run(
     )
     scores = steps(
         "decide what to check",
-        lambda: decide(fitted, priced.probability, week, config),
+        lambda: _decide(fitted, priced, week, config),
         detail=lambda s: f"{int(s['flagged'].sum())} of {len(s):,} pairs",
     )
     alone = None
@@ -175,13 +177,21 @@ def _price(
     settings: Settings,
     folder: Path,
 ) -> Priced:
-    """Price the pairs, and keep the models with what was priced and what it was learnt from."""
+    """Price the pairs, and keep what the price was learnt from."""
     fits, labelled = FitCache(settings.cache / "fits"), LabelledCache(settings.cache / "labelled")
     priced = price(prepared, fitted, config, fits, labelled)
-    save_models(fitted, priced.probability, priced.pricing)
     if priced.pricing.calibration is not None:
         (folder / CALIBRATION).write_text(priced.pricing.calibration.to_json(), encoding="utf-8")
     return priced
+
+
+def _decide(fitted: tuple[FittedSegment, ...], priced: Priced, week: Week, config: RunConfig) -> pd.DataFrame:
+    """The scores; beside, the models are saved with what is priced, half a gigabyte for a national chain."""
+    with ThreadPoolExecutor(1) as beside:
+        saved = beside.submit(save_models, fitted, priced.probability, priced.pricing)
+        scores = decide(fitted, priced.probability, week, config)
+        saved.result()
+    return scores
 
 
 def _fit(
@@ -243,13 +253,16 @@ def _publish(
         anyway = command if status == "held" else None
         return Outcome(status, result.run_id, result, None, result.folder, report, anyway)
 
-    publication = steps(
+    def publish() -> tuple[Publication, Path]:
+        made = ledger.publish(result, by=settings.actor, report=report, override=request.override)
+        return made, show_live(made, settings)
+
+    publication, live = steps(
         "publish",
-        lambda: ledger.publish(result, by=settings.actor, report=report, override=request.override),
-        detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
+        publish,
+        detail=lambda made: f"{made[0].flags_count} flags, version {made[0].version} of {made[0].week}",
         retry=True,
     )
-    live = show_live(publication, settings)
     _say_untracked(steps, tracking.finish(tracked, "published", report, publication_id=str(publication.id)))
     return Outcome("published", result.run_id, result, publication, live, live / "report.html")
 

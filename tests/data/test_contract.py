@@ -222,3 +222,11 @@ def test_a_spark_whose_remote_client_ends_the_process_is_passed_over(tmp_path):
         check=True,
     )
     assert done.stdout.split() == ["alive"], done.stderr
+
+
+def test_no_cell_is_hashed_on_the_way_to_a_check(monkeypatch):
+    hashed = []
+    original = pd.util.hash_pandas_object
+    monkeypatch.setattr(pd.util, "hash_pandas_object", lambda *a, **k: hashed.append(a) or original(*a, **k))
+    Validator().validate(suites.load_suite("flags").on(set(FLAGS.columns)), FLAGS, "flags")
+    assert hashed == []

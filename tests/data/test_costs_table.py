@@ -42,8 +42,7 @@ def test_pair_before_sku_before_store_before_chain(rows, expected):
 
 def test_without_a_table_the_defaults_hold():
     costs = price_pairs(None, STORE, SKU, SHAPE, DEFAULT)
-    assert np.asarray(costs.false_alarm).tolist() == [1.0] * 6
-    assert np.asarray(costs.missed).tolist() == [3.0] * 6
+    assert [of_pairs.tolist() for of_pairs in costs.broadcast(6)] == [[1.0] * 6, [3.0] * 6]
 
 
 def test_both_costs_come_from_the_same_row():

@@ -4,6 +4,7 @@ repaired."""
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from ew_pipeline.data.simulate import ChainSettings, simulate_chain
 from ew_pipeline.data.snapshot import read_manifest, read_table
 from ew_pipeline.errors import EwError, UsageError
 from ew_pipeline.settings import ContractLimits, RunConfig, Settings
+from ew_pipeline.weekly import _keep as keeping
+from ew_pipeline.weekly import ingest as ingesting
 from ew_pipeline.weekly.ingest import ingest
 from ew_pipeline.weekly.prepare import prepare
 from ew_pipeline.weekly.records import Contract, Snapshot, WeekRequest
@@ -442,3 +445,55 @@ def test_a_home_that_cannot_be_written_to_ends_in_words(tmp_path):
     with pytest.raises(EwError, match="cannot write to") as caught:
         run(tmp_path, GOOD)
     assert caught.value.exit_code == 3
+
+
+# --- a week without fault is read once ---
+
+
+class Counted:
+    """A DuckDB connection that keeps what is asked of it."""
+
+    def __init__(self, connection):
+        self.connection, self.statements = connection, []
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, statement, *values):
+        self.statements.append(statement)
+        return self.connection.execute(statement, *values)
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    made, scratch = [], ingesting.scratch
+
+    @contextmanager
+    def counted(folder, threads):
+        with scratch(folder, threads) as connection:
+            made.append(Counted(connection))
+            yield made[-1]
+
+    monkeypatch.setattr(ingesting, "scratch", counted)
+    return made
+
+
+def times_sorted(connection):
+    return sum("FROM sales WHERE week" in text and "ORDER BY" in text for text in connection.statements)
+
+
+def test_the_rows_of_a_week_without_fault_are_sorted_once(tmp_path, connections):
+    now = GOOD[GOOD["week"] == str(WEEK)]
+    run(tmp_path, now)
+    assert times_sorted(connections[0]) == 2  # with those whose week cannot be read: there are none
+    run(tmp_path, pd.concat([now, sales_table(("00", "009", 0, -1))]))
+    assert times_sorted(connections[1]) == 3  # without the faulty row, once more
+
+
+def test_what_was_checked_is_kept_as_what_is_read_again(tmp_path, monkeypatch):
+    sales = GOOD.assign(promo=[None, True, False] * (len(GOOD) // 3))
+    _, first = run(tmp_path, sales.sample(frac=1, random_state=0))
+    add_tables = keeping.add_tables
+    monkeypatch.setattr(keeping, "add_tables", lambda *given: add_tables(*given[:-1], None))
+    _, second = run(tmp_path, sales)
+    assert first.data_hash == second.data_hash

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from weekly.week_tables import CONFIG, WEEK, label, listing_table, make_snapshot, prepared, sales_table, units
 
 from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.weekly.prepare import prepare
+from ew_pipeline.settings import DetectorSettings
+from ew_pipeline.weekly.decide import decide
+from ew_pipeline.weekly.fit import fit_segments
+from ew_pipeline.weekly.prepare import _matrix, prepare
 
 EXPLICIT = sales_table(
     ("A", "1", 1, 5), ("A", "2", 1, 0), ("B", "1", 1, 4), ("B", "2", 1, 2),
@@ -248,7 +252,7 @@ def test_costs_are_in_the_order_of_the_pairs(tmp_path):
 
 def test_without_a_table_of_costs_the_defaults_hold(tmp_path):
     segment = prepared(tmp_path, EXPLICIT, without(CONFIG, default_cost_missed=7.0)).segments[0]
-    assert np.asarray(segment.costs.missed).tolist() == [7.0] * 4
+    assert segment.costs.broadcast(4)[1].tolist() == [7.0] * 4
 
 
 def test_nothing_left_is_refused_in_words(tmp_path):
@@ -308,3 +312,51 @@ def test_explicit_zeros_and_zeros_implied_by_the_listing_give_the_same_week(chai
         assert (mine.level is None) == (theirs.level is None)
         assert mine.level is None or np.array_equal(mine.level, theirs.level)
         assert other.coverage.pairs_promoted == explicit.coverage.pairs_promoted
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 5)), st.integers(0, 9), min_size=1),
+    st.integers(0, 2),
+)
+def test_the_matrix_is_the_one_of_its_pairs(pairs, unused):
+    """Stores and SKUs without a pair are left out, wherever they stand."""
+    shape = 5 + unused, 6 + unused
+    coded = SimpleNamespace(
+        shape=shape,
+        store_ids=np.array(list("ABCDEFG")[: shape[0]]),
+        sku_ids=np.array(list("12345678")[: shape[1]]),
+    )
+    ordered = sorted(pairs)
+    key = np.array([store * shape[1] + sku for store, sku in ordered])
+    sales = _matrix(coded, key, np.array([pairs[pair] for pair in ordered], dtype=np.int32), WEEK)
+    found = {
+        (str(sales.store_ids[row]), str(sales.sku_ids[col])): int(count)
+        for row, col, count in zip(sales.rows, sales.cols, sales.counts, strict=True)
+    }
+    assert found == {
+        (str(coded.store_ids[store]), str(coded.sku_ids[sku])): count for (store, sku), count in pairs.items()
+    }
+    assert sales.shape == (len({store for store, _ in pairs}), len({sku for _, sku in pairs}))
+
+
+def test_the_same_costs_from_a_table_and_by_default_flag_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    rates = np.outer(rng.gamma(4, 0.5, 12), rng.gamma(4, 1.0, 9))
+    counts = rng.poisson(rates * np.where(rng.random(rates.shape) < 0.1, 0.1, 1.0))
+    sales = sales_table(*[(f"S{s:02}", f"K{k}", 0, int(counts[s, k])) for s in range(12) for k in range(9)])
+    table = pd.DataFrame(
+        {"store_id": [None], "sku_id": [None], "cost_false_alarm": [1.0], "cost_missed": [3.0]}
+    )
+    config = without(
+        CONFIG,
+        default_cost_false_alarm=1.0,
+        default_cost_missed=3.0,
+        detector=DetectorSettings(mode="fast", rank=1),
+    )
+    scores = []
+    for folder, costs in (("plain", {}), ("table", {"costs": table})):
+        fitted = fit_segments(prepared(tmp_path / folder, sales, config, **costs), config, tmp_path)
+        probability = [one.fit.anomaly_probability_ for one in fitted]
+        scores.append(decide(fitted, probability, WEEK, config))
+    assert scores[0]["flagged"].any()
+    pd.testing.assert_frame_equal(*scores)

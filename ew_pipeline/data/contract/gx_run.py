@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,17 +45,8 @@ class Validator:
     """A Great Expectations context in memory: ``validate`` frames, then ``build_docs``."""
 
     def __init__(self) -> None:
+        gx = load_great_expectations()
         with _quiet():
-            os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-            _without_spark_connect()
-            import great_expectations as gx
-            from great_expectations.execution_engine import pandas_execution_engine
-
-            from ew_pipeline.data.contract import whole_numbers  # noqa: F401 - registers the expectation
-
-            # For a fingerprint, more bytes are hashed than are checked. Snapshots have a hash of their
-            # own, so frames of every size do without, as very large ones do by themselves.
-            pandas_execution_engine.HASH_THRESHOLD = 0
             context: Any = gx.get_context(mode="ephemeral")
             self._context = context
             context.variables.progress_bars = {"globally": False}
@@ -126,6 +118,22 @@ class Validator:
             suite_validation_result_identifier=ValidationResultIdentifier(named, run, f"{suite} {label}"),
             expectation_suite_identifier=named,
         )
+
+
+def load_great_expectations() -> ModuleType:
+    """Import it, with our own expectation: two seconds, which a run may spend while it waits for others."""
+    with _quiet():
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+        _without_spark_connect()
+        import great_expectations as gx
+        from great_expectations.execution_engine import pandas_execution_engine
+
+        from ew_pipeline.data.contract import whole_numbers  # noqa: F401 - registers the expectation
+
+    # For a fingerprint, more bytes are hashed than are checked. Snapshots have a hash of their own, so frames
+    # of every size do without, as very large ones do by themselves.
+    pandas_execution_engine.HASH_THRESHOLD = 0
+    return gx
 
 
 def _finding(suite: Suite, line: Any) -> Finding | None:
