@@ -177,6 +177,7 @@ def describe(outcome: Outcome) -> dict[str, Any]:
             "code_version": result.provenance.code_version,
             "mlflow_run_id": result.provenance.mlflow_run_id,
             "flow_run_id": result.provenance.flow_run_id,
+            "started_at": result.started_at.isoformat(),
             "timings": dict(result.timings),
         }
     elif publication is not None:

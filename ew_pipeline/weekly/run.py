@@ -253,16 +253,13 @@ def _publish(
         anyway = command if status == "held" else None
         return Outcome(status, result.run_id, result, None, result.folder, report, anyway)
 
-    def publish() -> tuple[Publication, Path]:
-        made = ledger.publish(result, by=settings.actor, report=report, override=request.override)
-        return made, show_live(made, settings)
-
-    publication, live = steps(
+    publication = steps(
         "publish",
-        publish,
-        detail=lambda made: f"{made[0].flags_count} flags, version {made[0].version} of {made[0].week}",
+        lambda: ledger.publish(result, by=settings.actor, report=report, override=request.override),
+        detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
         retry=True,
     )
+    live = show_live(publication, settings)
     _say_untracked(steps, tracking.finish(tracked, "published", report, publication_id=str(publication.id)))
     return Outcome("published", result.run_id, result, publication, live, live / "report.html")
 
