@@ -38,6 +38,9 @@ HELD_OUT = 10  # every tenth entry, at random
 FEW_ENTRIES = 50_000  # below which all tenths take their turn
 LEAST_SQUARES, POISSON = 3, 2  # sweeps from nothing
 SWEEPS, POLISH = 2, 4  # per rank, after the truncation; more of the largest
+# Entries of a row and of a column below which every rank takes as many: it settles slowly there, and
+# would lose to a smaller one for that (of five factors at 30 pairs a row, four were found).
+SHORT_ROW, SHORT_COLUMN = 100, 30
 ENOUGH_WORSE, CLEARLY = 2, 3.0  # ranks below the best, and by how many standard errors each
 SPARE = 2  # directions more in them than the largest rank has: with room to turn, they get there sooner
 START_ENTRIES = 600_000  # to start from, where the rank is not in question
@@ -148,6 +151,9 @@ class _Descent:
 
     def __init__(self, both: BothWays, rng: np.random.Generator, threads: int) -> None:
         self.both, self.rng, self.threads = both, rng, threads
+        n, m = both.shape
+        short = both.n_observed < max(SHORT_ROW * n, SHORT_COLUMN * m)
+        self.sweeps = POLISH if short else SWEEPS
         self.known: dict[int, FactorState] = {}
 
     def fit(self, rank: int) -> FactorState:
@@ -156,7 +162,7 @@ class _Descent:
         left, right = balanced(start.left, start.right)
         state = FactorState.start(self.both, left[:, :rank].copy(), right[:, :rank].copy())
         self.known[rank] = state
-        self.sweep(rank, SWEEPS)
+        self.sweep(rank, self.sweeps)
         return state
 
     def sweep(self, rank: int, times: int) -> None:

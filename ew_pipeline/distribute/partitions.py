@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -22,7 +23,6 @@ from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.week import Week
 
 if TYPE_CHECKING:
-    import pandas as pd
     from distributed import Client
 
 # Of a block, about. Not taken from the number of workers: where the blocks are cut decides the order of
@@ -89,21 +89,19 @@ def load_blocks(
 
 def census(path: str, week: str) -> Census:
     """On a worker: which stores and SKUs are in a file, and how many rows of the week."""
-    frame = _rows(path, week, ("store_id", "sku_id", "week"))
-    return Census(path, _distinct(frame["store_id"]), _distinct(frame["sku_id"]), len(frame))
+    part = _Part.read(path, week, ("store_id", "sku_id", "week"))
+    return Census(path, part.stores.used(), part.skus.used(), part.stores.codes.size)
 
 
 def read_block(
     paths: Sequence[str], week: str, stores: Ids, skus: Ids, first_row: int, first_entry: int
 ) -> RowBlock:
     """On a worker: the rows of its stores, checked as any ``SalesMatrix`` is."""
-    import pandas as pd
-
-    frame = pd.concat([_rows(path, week, COLUMNS) for path in paths], ignore_index=True)
+    parts = [_Part.read(path, week, COLUMNS) for path in paths]
     sales = SalesMatrix.from_coo(
-        np.searchsorted(stores, frame["store_id"].to_numpy(dtype=str)),
-        np.searchsorted(skus, frame["sku_id"].to_numpy(dtype=str)),
-        frame["units"].to_numpy(),
+        np.concatenate([part.stores.places(stores) for part in parts]),
+        np.concatenate([part.skus.places(skus) for part in parts]),
+        np.concatenate([part.units for part in parts]),
         (len(stores), len(skus)),
         store_ids=stores,
         sku_ids=skus,
@@ -112,23 +110,63 @@ def read_block(
     return RowBlock.of(sales, first_row, first_entry)
 
 
-def _rows(path: str, week: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The rows of the week; weeks may be labels or the date they start."""
-    missing = set(columns) - set(pq.read_schema(path).names)
-    if missing:
-        raise DataError(
-            f"{path} has no column {', '.join(sorted(missing))}.",
-            "see ew_pipeline/schema.py for the columns.",
-        )
-    frame = pq.read_table(path, columns=list(columns)).to_pandas()
-    labels = frame["week"].unique()
-    wanted = [label for label in labels if str(Week.parse(str(label)[:10])) == week]
-    rows: pd.DataFrame = frame[frame["week"].isin(wanted)]
-    return rows
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """A column of texts: the distinct ones, and which of them each row has."""
+
+    texts: Ids
+    codes: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray, path: str, name: str) -> _Coded:
+        if column.null_count:
+            raise DataError(
+                f"{column.null_count} rows of {path} have no {name}.",
+                "fill in the ids and week of every row.",
+            )
+        if not pa.types.is_dictionary(column.type):  # numbers and dates
+            column = column.cast(pa.string()).dictionary_encode()
+        chunks = column.unify_dictionaries().chunks
+        texts = chunks[0].dictionary.cast(pa.string()).to_pylist() if chunks else []
+        codes = [chunk.indices.to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks]
+        return cls(np.array(texts, dtype=np.str_), np.concatenate([np.empty(0, dtype=np.int32), *codes]))
+
+    def kept(self, rows: NDArray[np.bool_]) -> _Coded:
+        return _Coded(self.texts, self.codes[rows])
+
+    def used(self) -> Ids:
+        """The texts that some row has, sorted."""
+        return np.unique(self.texts[np.bincount(self.codes, minlength=self.texts.size) > 0])
+
+    def places(self, ids: Ids) -> NDArray[np.int64]:
+        """Of each row, where its text is among the sorted ``ids``."""
+        return np.asarray(np.searchsorted(ids, self.texts)[self.codes])
 
 
-def _distinct(column: Any) -> Ids:
-    return np.unique(column.to_numpy(dtype=str))
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The rows of one file that are of the week; a text is made of distinct ids alone."""
+
+    stores: _Coded
+    skus: _Coded
+    units: NDArray[Any]
+
+    @classmethod
+    def read(cls, path: str, week: str, columns: Sequence[str]) -> _Part:
+        """Weeks may be labels or the date they start. ``units`` are read where they are asked for."""
+        missing = set(columns) - set(pq.read_schema(path).names)
+        if missing:
+            raise DataError(
+                f"{path} has no column {', '.join(sorted(missing))}.",
+                "see ew_pipeline/schema.py for the columns.",
+            )
+        texts = ["store_id", "sku_id", "week"]
+        table = pq.read_table(path, columns=list(columns), read_dictionary=texts)
+        stores, skus, weeks = (_Coded.of(table[name], path, name) for name in texts)
+        wanted = np.array([str(Week.parse(label[:10])) == week for label in weeks.texts.tolist()], dtype=bool)
+        rows = wanted[weeks.codes]
+        units = table["units"].to_numpy()[rows] if "units" in columns else np.empty(0)
+        return cls(stores.kept(rows), skus.kept(rows), units)
 
 
 def _same(skus: Ids) -> Ids:

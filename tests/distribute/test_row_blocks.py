@@ -23,7 +23,7 @@ from ew_pipeline.console import ExitCode
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.distribute.bench import measure, write_partitions
 from ew_pipeline.distribute.cluster import connected
-from ew_pipeline.distribute.partitions import census, load_blocks
+from ew_pipeline.distribute.partitions import census, load_blocks, read_block
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
@@ -194,6 +194,33 @@ def test_the_census_counts_the_rows_of_the_week_alone(partitions, sales):
     found = census(str(partitions / "stores-0.parquet"), WEEK)
     assert found.rows == sales.indptr[20]
     assert found.stores.tolist() == sorted(sales.store_ids[:20].tolist())
+
+
+@pytest.mark.parametrize("kind", ["text", "categories", "numbers and dates"])
+def test_a_block_is_the_same_however_ids_and_weeks_are_written(kind, sales, tmp_path):
+    frame = pd.DataFrame(
+        {"store_id": sales.rows + 100, "sku_id": sales.cols + 1000, "week": WEEK, "units": sales.counts}
+    )
+    frame = pd.concat([frame, frame.assign(week="2026-W29", store_id=7)]).sample(frac=1, random_state=0)
+    frame = frame.astype({"store_id": str, "sku_id": str})
+    if kind == "categories":
+        frame = frame.astype({"store_id": "category", "sku_id": "category", "week": "category"})
+    if kind == "numbers and dates":
+        monday = {WEEK: pd.Timestamp("2026-07-20"), "2026-W29": pd.Timestamp("2026-07-13")}
+        frame = frame.astype({"store_id": int, "sku_id": int}).assign(week=frame["week"].map(monday))
+    path = str(tmp_path / "part.parquet")
+    frame.to_parquet(path, index=False, row_group_size=4000)
+    found = census(path, WEEK)
+    assert (found.rows, found.stores.tolist()) == (sales.n_observed, [str(100 + i) for i in range(N)])
+    block = read_block([path], WEEK, found.stores, found.skus, 0, 0)
+    np.testing.assert_array_equal(block.sales.to_dense(), sales.to_dense())
+
+
+def test_a_row_without_a_store_is_refused(tmp_path):
+    frame = pd.DataFrame({"store_id": ["a", None], "sku_id": "b", "week": WEEK, "units": 1})
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"1 rows of .*x\.parquet have no store_id"):
+        census(str(tmp_path / "x.parquet"), WEEK)
 
 
 def test_a_file_without_a_column_is_refused_by_name(tmp_path):
