@@ -14,7 +14,7 @@ from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.reference import fit_reference
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.selection import CLEAR_ALPHA, is_sparse
+from ew_pipeline.algorithm.selection import CLEAR_ALPHA, DENSE_ENTRIES_PER_LINE, is_sparse
 from ew_pipeline.algorithm.svd import check_rank
 from ew_pipeline.algorithm.thorough import fit_thorough
 from ew_pipeline.algorithm.tiers import (
@@ -38,6 +38,9 @@ MOST_VARIATIONAL = 500_000  # the path over ranks, noises and families takes min
 # On a simulated chain's week of 57,000 pairs with a level from history the tiers rank the wrong records alike
 # (AUC .850 thorough, .849 large), and the large one takes a tenth of the time.
 MOST_WITH_LEVEL = 40_000
+# Pairs of a row or column, on average. At 14 and at 30 the variational tier took for anomalies what it had
+# too few factors for, and cost up to thirty times what flagging nothing does; at 50 the large one is as good.
+SHORT_LINE, THIN_FROM = 50, 40_000  # of so many pairs at the least: fewer are no task for the large tier
 LARGE_MODES = ("large", "fast")
 FEWEST_ENTRIES = 3
 
@@ -52,9 +55,10 @@ class EntrywiseDetector:
     ----------
     mode : "auto" takes the sampler ("thorough") where the data are small, or sparse or overdispersed and
         the budget allows, the "variational" tier above that, and "large" (regressions, theta on binned
-        predictions) above half a million pairs, or 40,000 with a level from history, or where the variational
-        tier ends with theta on the edge of its range. "fast" is one round of "large". "paper" is Algorithm 1
-        and "paper-practical" the variant of the paper's experiments, both without oracle knowledge.
+        predictions) above half a million pairs, or 40,000 with a level from history, or in place of the
+        variational tier where stores or SKUs have fewer than 50 pairs or that ends with theta on the edge of
+        its range. "fast" is one round of "large". "paper" is Algorithm 1 and "paper-practical" the variant
+        of the paper's experiments, both without oracle knowledge.
     rank : "auto" (by cross-validation) or a number.
     noise : "auto", "poisson" or "negative_binomial".
     anomaly : "auto", "exponential", "thinning", "zero", "uniform", "uniform_onset", or your own
@@ -127,6 +131,8 @@ class EntrywiseDetector:
                 f"{sales.n_observed:,} pairs{with_level}: more than {most:,} take the other tiers too long"
             )
             return fit_large_tier(replace(plan, mode="large", mode_reason=reason))
+        if self.mode == "auto" and self._too_thin(sales):
+            return self._fit_thin(plan)
         fit = self._explore_and_fit(plan)
         sampled = fit.mode_ == "thorough" and fit.noise_ == "poisson"  # the family too, with theta
         if self.anomaly == "auto" and not sampled and fit.anomaly_ != FAMILIES[0] and not _clear(fit):
@@ -138,12 +144,49 @@ class EntrywiseDetector:
             return fit_large_tier(replace(plan, mode="large", mode_reason=reason))
         return fit
 
+    def _too_thin(self, sales: SalesMatrix) -> bool:
+        """Whether lines are too short for the variational tier, and pairs too many for the sampler unless
+        they turn out to be overdispersed."""
+        sparse = sales.n_observed < DENSE_ENTRIES_PER_LINE * sum(sales.shape)
+        seconds, limit = self._sampling(sales, difficult=sparse)
+        return THIN_FROM <= sales.n_observed < SHORT_LINE * max(sales.shape) and seconds > limit
+
+    def _fit_thin(self, plan: Plan) -> DetectorFit:
+        """The large tier, which takes a second or two here; where it finds overdispersion, the sampler."""
+        sales = plan.sales
+        line = "store" if sales.shape[0] > sales.shape[1] else "SKU"
+        reason = (
+            f"{sales.n_observed:,} pairs, {sales.n_observed / max(sales.shape):.0f} to a {line}: "
+            f"below {SHORT_LINE} the variational tier goes astray"
+        )
+        own = replace(plan, rng=np.random.default_rng(self.random_state))
+        large = fit_large_tier(replace(own, mode="large", mode_reason=reason))
+        seconds, limit = self._sampling(sales, difficult=True)
+        if large.noise_ == "poisson" or seconds > limit:
+            return large
+        found, budget = explore(plan), self._budget(sales)
+        thorough, reason = self._choose_tier(sales, found)
+        return (
+            fit_thorough(replace(plan, mode="thorough", mode_reason=reason), found, budget)
+            if thorough
+            else large
+        )
+
     def _explore_and_fit(self, plan: Plan) -> DetectorFit:
         found = explore(plan)
-        budget = self.budget or SamplerBudget.for_entries(plan.sales.n_observed)
-        thorough, reason = self._choose_tier(plan.sales, found, budget)
+        thorough, reason = self._choose_tier(plan.sales, found)
         plan = replace(plan, mode="thorough" if thorough else "variational", mode_reason=reason)
-        return fit_thorough(plan, found, budget) if thorough else fit_variational_tier(plan, found)
+        if thorough:
+            return fit_thorough(plan, found, self._budget(plan.sales))
+        return fit_variational_tier(plan, found)
+
+    def _budget(self, sales: SalesMatrix) -> SamplerBudget:
+        return self.budget or SamplerBudget.for_entries(sales.n_observed)
+
+    def _sampling(self, sales: SalesMatrix, difficult: bool) -> tuple[float, float]:
+        """CPU seconds that sampling takes, about, and those that "auto" allows for it."""
+        limit, chains = (DIFFICULT_SECONDS, DIFFICULT_CHAINS) if difficult else (EASY_SECONDS, EASY_CHAINS)
+        return sales.n_observed * self._budget(sales).passes * chains * SECONDS_PER_PASS_ENTRY, limit
 
     def _plan(
         self,
@@ -166,7 +209,7 @@ class EntrywiseDetector:
             cross_check=self.cross_check,
         )
 
-    def _choose_tier(self, sales: SalesMatrix, found: Exploration, budget: SamplerBudget) -> tuple[bool, str]:
+    def _choose_tier(self, sales: SalesMatrix, found: Exploration) -> tuple[bool, str]:
         sampleable = isinstance(found.family, SampledFamily)
         if self.mode == "variational":
             return False, "as asked"
@@ -182,8 +225,7 @@ class EntrywiseDetector:
             kinds.append("sparse")
         if found.path.negative_binomial:
             kinds.append("overdispersed")
-        limit, chains = (DIFFICULT_SECONDS, DIFFICULT_CHAINS) if kinds else (EASY_SECONDS, EASY_CHAINS)
-        seconds = sales.n_observed * budget.passes * chains * SECONDS_PER_PASS_ENTRY
+        seconds, limit = self._sampling(sales, difficult=bool(kinds))
         described = f"{sales.n_observed} pairs" + (f", {' and '.join(kinds)}" if kinds else "")
         if seconds <= limit:
             return (

@@ -28,6 +28,7 @@ from ew_pipeline.algorithm.large_scores import healthy_probabilities
 from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.noise import NegativeBinomial
 from ew_pipeline.algorithm.posterior import healthy_probability
+from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.algorithm.some_rows import entries_of, spread_part
 from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
@@ -203,6 +204,29 @@ def test_with_a_level_auto_takes_it_sooner(poisson):
     fit = EntrywiseDetector(rank=1).fit(poisson.sales, level=level)
     assert fit.mode_ == "large"
     assert "250,000 pairs with a level" in fit.mode_reason_
+
+
+def test_auto_takes_it_where_lines_are_short_and_says_so():
+    """14 pairs to a store: the variational tier found two factors of three, and 11% anomalies of 4%."""
+    thin = drawn(observed=100_000, n=7000, m=1000, seed=2)
+    fit = EntrywiseDetector().fit(thin.sales)
+    assert fit.mode_ == "large"
+    assert "14 to a store" in fit.mode_reason_
+    assert fit.rank_ == 3
+    assert fit.theta_.anomaly_rate < 0.07
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "mode"), [(None, 0.0, "large"), (2.0, 0.0, "thorough"), (None, 5.0, "thorough")]
+)
+def test_short_lines_are_sampled_where_they_are_overdispersed_or_few(monkeypatch, size, seconds, mode):
+    monkeypatch.setattr("ew_pipeline.algorithm.detector.EASY_SECONDS", seconds)
+    monkeypatch.setattr("ew_pipeline.algorithm.detector.THIN_FROM", 1000)
+    few = drawn(observed=6000, n=100, m=300, rank=1, seed=3, dispersion_size=size)
+    budget = SamplerBudget(warm_up=10, draws=10, kept=5)
+    fit = EntrywiseDetector(max_rank=2, budget=budget).fit(few.sales)
+    assert fit.mode_ == mode
+    assert ("20 to a SKU" in fit.mode_reason_) == (mode == "large")
 
 
 @pytest.mark.parametrize("mode", ["large", "fast"])
