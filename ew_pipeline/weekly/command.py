@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated, Any, cast
 
 import typer
@@ -112,6 +113,7 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
     """The same steps through Prefect, or called directly when the settings say so."""
     if not settings.orchestrate:
         request = make_request(settings, changes=changes, **asked)
+        _set_aside_imports()
         steps = Steps()
         with Tracking(settings) as tracking:
             outcome = run_week(request, settings, steps, tracking)
@@ -124,7 +126,15 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         if not api.answers():  # in a new home it makes its database first: time for what is imported next
             load_great_expectations()
         api.wait()
+        _set_aside_imports()
         return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
+
+
+def _set_aside_imports() -> None:
+    """What the libraries have made by now stays to the end: the garbage collector need not look through it,
+    again and again, while a week makes hundreds of thousands of objects of its own."""
+    gc.collect()
+    gc.freeze()
 
 
 def show(outcome: Outcome, settings: Settings, json: bool) -> None:

@@ -8,8 +8,11 @@ import pandas as pd
 import pytest
 from publish.factory import held_result, make_result
 
+from ew_pipeline.publish.report import content as content_of_report
 from ew_pipeline.publish.report import summary_lines, summary_markdown
 from ew_pipeline.publish.report.content import LISTED, build_content
+from ew_pipeline.publish.report.html import render_html
+from ew_pipeline.publish.report.summary import headline, render_lines
 from ew_pipeline.publish.report.words import clean, days, money, plural, seconds, share
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
@@ -233,3 +236,14 @@ def test_the_page_says_of_what_the_probability_is(form, labels, name):
     result = make_result(pricing=Pricing(form=form, labels=labels, words="so"))
     assert build_content(result).chance.name == name
     assert f"| {name} |" in summary_markdown(result)
+
+
+def test_all_stores_are_counted_and_the_first_are_listed(monkeypatch):
+    monkeypatch.setattr(content_of_report, "LISTED_STORES", 7)
+    content = build_content(make_result(stores=9, skus=9))
+    assert (len(content.stores), content.stores_to_check) == (7, 9)
+    assert headline(content) == "9 shelves to check in 9 stores"
+    page = render_html(content, plots={})
+    assert "9 stores</a>" in page
+    assert "and 2 more stores<" in page
+    assert render_lines(content)[2].endswith("… +4")  # five are named

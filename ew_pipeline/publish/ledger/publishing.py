@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,11 @@ class Artifacts:
     def of(cls, folder: Path, report: Path, places: Places) -> Artifacts:
         """Hash the report and every file in the run's folder."""
         try:
-            files = {
-                path.removeprefix(f"{folder}/"): file_hash(path)
-                for path in sorted(_files_in(folder))
-                if not path.endswith((GROWING, f"/{TRACKING}"))
-            }
+            paths = sorted(p for p in _files_in(folder) if not p.endswith((GROWING, f"/{TRACKING}")))
+            with ThreadPoolExecutor() as pool:  # large files are hashed outside of Python
+                hashes = list(pool.map(file_hash, paths))
+            names = (path.removeprefix(f"{folder}/") for path in paths)
+            files = dict(zip(names, hashes, strict=True))
             report_hash = file_hash(report)
         except OSError as error:
             raise LedgerError(

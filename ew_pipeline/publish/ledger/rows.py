@@ -116,33 +116,27 @@ def pricing_facts(result: WeekResult) -> DictRow:
 def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
     """A row per fitted matrix, and one for theta over all of them."""
     scores = result.scores
-    alone = len(result.segments) == 1  # ten million rows are not copied to find all of them
+    alone = len(result.segments) == 1  # ten million rows are neither copied nor summed twice
+    in_all = _sums(scores)
     rows = [
         {
             **_segment_base(
                 result,
                 part.name,
                 part.theta,
-                scores if alone else scores.loc[scores["segment"] == part.name, list(_SUMMED)],
+                in_all if alone else _sums(scores.loc[scores["segment"] == part.name, list(_SUMMED)]),
             ),
             **_segment_fit(part, places),
         }
         for part in result.segments
     ]
-    return [*rows, _segment_base(result, POOLED, result.pooled, scores)]
+    return [*rows, _segment_base(result, POOLED, result.pooled, in_all)]
 
 
-def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFrame) -> DictRow:
+def _sums(scores: pd.DataFrame) -> DictRow:
     flagged = scores["flagged"]
     missed = scores["anomaly_probability"] * scores["cost_missed"]
     return {
-        "run_id": result.run_id,
-        "segment": name,
-        "week": str(result.week),
-        **theta_columns(theta),
-        "at_bound": bool(theta.at_bound),
-        "identified": bool(theta.identified),
-        "reason": theta.reason,
         "stores": int(scores["store_id"].nunique()),
         "skus": int(scores["sku_id"].nunique()),
         "pairs": len(scores),
@@ -151,6 +145,19 @@ def _segment_base(result: WeekResult, name: str, theta: Theta, scores: pd.DataFr
         "expected_units": plain(float(scores["expected_units"].sum())),
         "expected_saving": plain(float(scores.loc[flagged, "expected_saving"].sum())),
         "expected_cost_ignoring": plain(float(missed.sum())),
+    }
+
+
+def _segment_base(result: WeekResult, name: str, theta: Theta, sums: DictRow) -> DictRow:
+    return {
+        "run_id": result.run_id,
+        "segment": name,
+        "week": str(result.week),
+        **theta_columns(theta),
+        "at_bound": bool(theta.at_bound),
+        "identified": bool(theta.identified),
+        "reason": theta.reason,
+        **sums,
         **dict.fromkeys(_FIT_COLUMNS),
         "calibration": result.pricing.version,
         **_over_weeks(result.over_weeks.get(name)),

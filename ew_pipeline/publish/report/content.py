@@ -25,6 +25,7 @@ from ew_pipeline.weekly.records import Chance, Override, WeekResult
 
 TOP = 20
 LISTED = 2_000  # more rows than this belong in the CSV
+LISTED_STORES = 500  # likewise; the JSON has them all
 STORES = 12
 GONE = 8
 
@@ -85,7 +86,8 @@ class ReportContent:
     cost_ignoring: float
     chance: Chance
     checks: tuple[Check, ...]  # the first LISTED
-    stores: tuple[StoreChecks, ...]  # all with something to check, most first
+    stores: tuple[StoreChecks, ...]  # the first LISTED_STORES with something to check, most first
+    stores_to_check: int  # all of them
     changes: Changes | None
     health: Health
     marks: tuple[Mark, ...]
@@ -117,6 +119,7 @@ def build_content(
 ) -> ReportContent:
     """``previous``: flags of the last published week; None when there is none."""
     flags = result.flags
+    stores, stores_to_check = _stores(flags)
     earlier = None if previous is None else _pairs(previous)
     return ReportContent(
         week=str(result.week),
@@ -129,7 +132,8 @@ def build_content(
         cost_ignoring=result.expected_cost_ignoring,
         chance=result.pricing.chance,
         checks=_checks(flags.head(LISTED), earlier),
-        stores=_stores(flags),
+        stores=stores,
+        stores_to_check=stores_to_check,
         changes=None if previous is None or earlier is None else _changes(flags, previous, earlier),
         health=health(result, override, publish_anyway),
         marks=marks(result),
@@ -177,14 +181,16 @@ def _state(seen: bool) -> str:
     return "still" if seen else "new"
 
 
-def _stores(flags: pd.DataFrame) -> tuple[StoreChecks, ...]:
+def _stores(flags: pd.DataFrame) -> tuple[tuple[StoreChecks, ...], int]:
+    """The stores with most to check, and how many have something to check."""
     by_store = flags.groupby("store_id", observed=True)["expected_saving"].agg(["size", "sum"])
     ordered = by_store.sort_values(["size", "sum"], ascending=False, kind="stable")
     most = max(int(ordered["size"].max()), 1) if len(ordered) else 1
-    return tuple(
+    listed = tuple(
         StoreChecks(clean(store), int(size), float(saving), int(size) / most)
-        for store, size, saving in ordered.itertuples()
+        for store, size, saving in ordered.head(LISTED_STORES).itertuples()
     )
+    return listed, len(ordered)
 
 
 def _changes(flags: pd.DataFrame, previous: pd.DataFrame, earlier: set[tuple[str, str]]) -> Changes:

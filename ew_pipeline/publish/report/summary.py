@@ -76,7 +76,7 @@ def render_lines(content: ReportContent) -> list[str]:
     ]
     if content.stores:
         named = [f"{s.store} {count(s.to_check)}" for s in content.stores[:TOP_STORES]]
-        more = len(content.stores) - len(named)
+        more = content.stores_to_check - len(named)
         lines.append(f"most in {', '.join(named)}{f', … +{more}' if more else ''}")
     if content.changes is not None:
         lines.append(_changed(content))
@@ -93,7 +93,7 @@ def headline(content: ReportContent) -> str:
     if content.to_check == 0:
         return "nothing to check"
     shelves = plural(content.to_check, "shelf", "shelves")
-    return f"{shelves} to check in {plural(len(content.stores), 'store')}"
+    return f"{shelves} to check in {plural(content.stores_to_check, 'store')}"
 
 
 def _changed(content: ReportContent) -> str:
