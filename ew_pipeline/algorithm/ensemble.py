@@ -30,11 +30,14 @@ N_CHAINS = 2
 TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curve's own error is of that size
 SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
-CAUTION_RANGE = (0.3, 0.5)  # coefficient of variation of p_A's draws over which caution sets in
 SMALL_RANKS = (1, 2, 3)
 NEGLIGIBLE_RATE = 0.004
-STRONG_NOISE = (2.5, 4.0)  # s0 from which noise hides anomalies, and from which it does not
+# s0 from which noise hides anomalies, and from which it does not: for the odds that there are any, and for
+# how cautiously f is taken.
+STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 4.0), (2.8, 3.3)
 ODDS_IN_STRONG_NOISE = 100.0
+# Draws with the smallest p_A that make the cautious f: with few data, and with strong noise.
+SHARE_WITH_FEW_DATA, SHARE_IN_STRONG_NOISE = 0.35, 0.5
 STACKING_PRIOR = 5.0  # pseudo-entries per rank that hold the weights off zero and one
 
 
@@ -72,8 +75,7 @@ def sample_ensemble(
     """Run the chains and combine them.
 
     ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data, so that f is taken
-    cautiously where p_A is not known, as it is wherever noise is strong. ``overdispersed``: whether s0 is
-    learnt.
+    cautiously, as it is wherever noise is strong. ``overdispersed``: whether s0 is learnt.
     """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
@@ -88,7 +90,15 @@ def sample_ensemble(
         rank, k, generator = task
         seen, table, hidden = views[k]
         return run_chain(
-            seen, table, family, path.fits[rank], generator, budget, hidden, overdispersed=overdispersed
+            seen,
+            table,
+            family,
+            path.fits[rank],
+            generator,
+            budget,
+            hidden,
+            overdispersed=overdispersed,
+            cautious_share=SHARE_WITH_FEW_DATA if doubtful else SHARE_IN_STRONG_NOISE,
         )
 
     if n_threads == 1:
@@ -122,13 +132,13 @@ def anomalies_exist(rate_draws: Float, size: float = math.inf) -> float:
     """
     prior = math.expm1(-RATE_PENALTY * NEGLIGIBLE_RATE) / math.expm1(-RATE_PENALTY * RATE_CAP)
     below = np.count_nonzero(rate_draws < NEGLIGIBLE_RATE) + 0.5 * prior
-    odds = ODDS_IN_STRONG_NOISE ** _strength(size)
+    odds = ODDS_IN_STRONG_NOISE ** _strength(size, STRONG_NOISE)
     return float(1.0 / (1.0 + below / (rate_draws.size + 0.5) / prior / odds))
 
 
-def _strength(size: float) -> float:
+def _strength(size: float, span: tuple[float, float]) -> float:
     """Of noise, from 0 to 1: how far s0 is too small for one week to tell it from anomalies."""
-    strong, mild = STRONG_NOISE
+    strong, mild = span
     return min(max((math.log(mild) - math.log(size)) / math.log(mild / strong), 0.0), 1.0)
 
 
@@ -222,9 +232,7 @@ def _combine(
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
-    rates = np.concatenate([chain.rate_draws for chains in by_rank.values() for chain in chains])
-    sizes = np.concatenate([chain.size_draws for chains in by_rank.values() for chain in chains])
-    caution = _caution(rates) * (1.0 if doubtful else _strength(float(np.exp(np.median(np.log(sizes))))))
+    caution = 1.0 if doubtful else _caution(by_rank)
     for rank, chains in by_rank.items():
         total, total_means, seen = np.zeros(size), np.zeros(size), np.zeros(size)
         for chain, mask in zip(chains, masks, strict=True):
@@ -270,18 +278,16 @@ def _combine(
     )
 
 
-def _caution(rates: Float) -> float:
-    """How far f is moved from its mean to the cautious one: 0 where p_A is known, 1 where it is not.
+def _caution(by_rank: dict[int, list[Chain]]) -> float:
+    """How far f is moved from its mean over the draws to the cautious one, by the noise they found.
 
     With few data, or strong noise, the posterior of p_A is its prior, and a prior that is right on average
     still makes flags that cost more than they save wherever anomalies are rarer than it says. Doing nothing
-    is the alternative we must not lose to, so there the draws with few anomalies count alone. On 64 instances
-    with s0 = 2 that gave away some of the gain (mean cost against doing nothing -0.077 to -0.057) and took
-    the worst of them from +0.067 to +0.019.
+    is the alternative we must not lose to, so there the draws with few anomalies count alone. Where p_A is
+    known after all, they are like the others and little is given away.
     """
-    variation = float(rates.std() / max(rates.mean(), 1e-12))
-    low, high = CAUTION_RANGE
-    return min(max((variation - low) / (high - low), 0.0), 1.0)
+    sizes = np.concatenate([chain.size_draws for chains in by_rank.values() for chain in chains])
+    return _strength(float(np.exp(np.median(np.log(sizes)))), CAUTIOUS_NOISE)
 
 
 def _mean_factors(weighted: list[tuple[float, Chain]]) -> LowRankFactors:

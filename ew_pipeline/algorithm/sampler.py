@@ -32,7 +32,6 @@ from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
 
 MOST_FOR_LONG_CHAINS = 20_000
-CAUTIOUS_SHARE = 0.5  # draws of p_A below this quantile of the warm-up make the cautious f
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class SamplerBudget:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The draws of one chain: averages per entry (``cautious``: over the draws with few anomalies),
+    """The draws of one chain: averages per entry (``cautious``: over the draws with the fewest anomalies),
     theta in full, and thinned factors.
 
     ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
@@ -101,10 +100,12 @@ def run_chain(
     held_out: Observations | None = None,
     *,
     overdispersed: bool = True,
+    cautious_share: float = 0.5,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
-    Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts.
+    Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts. The
+    cautious f averages over the ``cautious_share`` of the draws that have the smallest p_A.
     """
     state = SamplerState(data, table, family, start)
     first = first_scales(data.counts.size, start.parameters.inverse_size)
@@ -120,16 +121,14 @@ def run_chain(
     chol = state.metric(current[0], current[1])
     steps = StepSize(0.15)
     theta_spread = ThetaSpread(first)
-    sums = [np.zeros(size) for _ in range(5)]  # f, mu, cautious f, log density and its square
-    warm_rates: list[float] = []
-    n_cautious = 0
+    sums = [np.zeros(size) for _ in range(3)]  # mu, log density and its square
+    healthy_draws = np.empty((budget.draws, size), np.float32)
     held = _HeldOut(held_out, table)
     theta_draws = np.empty((budget.draws, 5))
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
     acceptance = 0.0
-    middle = math.inf
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
         state.resample_prior(rng)
@@ -149,33 +148,27 @@ def run_chain(
             state.refresh()
         if warming:
             steps.learn(probability)
-            warm_rates.append(state.rate)
             if iteration >= 8:
                 theta_spread.add(state.t)
                 scales = np.where(scales > 0, theta_spread.scales(), 0.0)
             continue
         draw = iteration - budget.warm_up
-        if draw == 0:
-            middle = float(np.quantile(warm_rates[budget.warm_up // 3 :], CAUTIOUS_SHARE))
-        sums[0] += current[1]
-        sums[1] += current[0]
-        sums[3] += current[2]
-        sums[4] += current[2] ** 2
-        if state.rate <= middle:
-            sums[2] += current[1]
-            n_cautious += 1
+        healthy_draws[draw] = current[1]
+        sums[0] += current[0]
+        sums[1] += current[2]
+        sums[2] += current[2] ** 2
         held.add(state)
         theta_draws[draw] = state.s0, state.alpha, state.rate, state.s, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
         acceptance += probability / budget.draws
-    healthy = sums[0] / budget.draws
-    log_density = sums[3] / budget.draws
-    variance = np.maximum(sums[4] / budget.draws - log_density**2, 0.0)
+    log_density = sums[1] / budget.draws
+    variance = np.maximum(sums[2] / budget.draws - log_density**2, 0.0)
+    few = np.argsort(theta_draws[:, 2], kind="stable")[: math.ceil(cautious_share * budget.draws)]
     return Chain(
-        healthy_probability=healthy,
-        cautious_healthy=sums[2] / n_cautious if n_cautious else healthy,
-        means=sums[1] / budget.draws,
+        healthy_probability=healthy_draws.mean(axis=0, dtype=np.float64),
+        cautious_healthy=healthy_draws[few].mean(axis=0, dtype=np.float64),
+        means=sums[0] / budget.draws,
         held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],
         alpha_draws=theta_draws[:, 1],

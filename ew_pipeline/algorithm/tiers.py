@@ -89,8 +89,8 @@ def explore(plan: Plan) -> Exploration:
 
 
 def _find_axes(data: Observations, family: ExposureFamily, path: RankPath) -> AxisRates | None:
-    best = path.best
-    return find_axes(data, family, best.cavity_means, best.cavity_cv2, best.parameters)
+    best, doubtful = path.best, path.negative_binomial or is_sparse(data)
+    return find_axes(data, family, best.cavity_means, best.cavity_cv2, best.parameters, doubtful=doubtful)
 
 
 def _believed(found: Exploration, healthy: Float) -> Float:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ew_pipeline import EntrywiseDetector
+from ew_pipeline.algorithm import axis_rates
 from ew_pipeline.algorithm.axis_rates import (
     EXTRA_RATES,
     AxisRates,
@@ -22,6 +23,8 @@ from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
 from ew_pipeline.algorithm.variational import _Factors, _update_axes, fit_variational, start_factors
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.evaluate.experiments.instance import InstanceTask
+from ew_pipeline.evaluate.experiments.robustness import CASES
 
 EXPONENTIAL = exposure_family("exponential")
 BUDGET = SamplerBudget(20, 30, 5, 4)
@@ -40,9 +43,9 @@ def fitted(instance, axes=None):
     return data, fit_variational(data, EXPONENTIAL, start, negative_binomial=False, axes=axes)
 
 
-def found(instance):
+def found(instance, **how):
     data, fit = fitted(instance)
-    return find_axes(data, EXPONENTIAL, fit.cavity_means, fit.cavity_cv2, fit.parameters)
+    return find_axes(data, EXPONENTIAL, fit.cavity_means, fit.cavity_cv2, fit.parameters, **how)
 
 
 def test_a_pair_is_clear_if_neither_its_store_nor_its_sku_hit_it():
@@ -72,6 +75,22 @@ def test_whole_lines_are_noticed_on_their_axis(anomalies, active):
     axes = found(drawn(anomalies))
     assert axes is not None
     assert axes.active == active
+
+
+def test_where_data_are_doubtful_whole_lines_need_more_evidence(monkeypatch):
+    instance = drawn("store")
+    assert axis_rates.ACCEPT_NATS_IN_DOUBT > axis_rates.ACCEPT_NATS
+    assert found(instance, doubtful=True) is not None  # these stores leave no doubt
+    monkeypatch.setattr(axis_rates, "ACCEPT_NATS_IN_DOUBT", 1e6)
+    assert found(instance, doubtful=True) is None
+    assert found(instance) is not None
+
+
+def test_a_sparse_chain_of_many_different_stores_has_no_store_that_is_out():
+    """What one rank too few leaves unexplained gains 5.6 nats: enough if the data were dense."""
+    task = InstanceTask("wide", CASES["wide-30x300"], "default", 60501, 39)
+    fit = EntrywiseDetector(random_state=0).fit(task.draw().sales)
+    assert fit.store_extra_rate_ is None
 
 
 def test_one_store_that_lost_most_of_its_sales_stands_out():

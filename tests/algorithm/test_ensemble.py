@@ -8,9 +8,7 @@ from scipy.optimize import minimize
 
 from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
-    CAUTION_RANGE,
     NEGLIGIBLE_RATE,
-    _caution,
     _strength,
     anomalies_exist,
     blend,
@@ -99,17 +97,8 @@ def test_r_hat_of_a_constant_is_one():
 
 def test_noise_is_strong_where_its_size_is_small():
     sizes = (np.inf, 5.0, 4.0, 2.5, 0.5)
-    assert [_strength(size) for size in sizes] == pytest.approx([0.0, 0.0, 0.0, 1.0, 1.0])
-    assert _strength(np.sqrt(10.0)) == pytest.approx(0.5)
-
-
-def test_caution_is_none_where_the_rate_is_known_and_full_where_it_is_not():
-    low, high = CAUTION_RANGE
-    rng = np.random.default_rng(0)
-    assert _caution(rng.normal(0.1, 0.1 * low / 2.0, 1000)) == 0.0
-    assert _caution(rng.exponential(0.1, 1000)) == 1.0  # coefficient of variation 1
-    half = np.array([1.0 - (low + high) / 2.0, 1.0 + (low + high) / 2.0])
-    assert _caution(half) == pytest.approx(0.5)
+    assert [_strength(size, (2.5, 4.0)) for size in sizes] == pytest.approx([0.0, 0.0, 0.0, 1.0, 1.0])
+    assert _strength(np.sqrt(10.0), (2.5, 4.0)) == pytest.approx(0.5)
 
 
 def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, **drawn):
