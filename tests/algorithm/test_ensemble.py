@@ -133,6 +133,7 @@ def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
     prior = -np.log1p(rng.random(200_000) * np.expm1(-RATE_PENALTY * RATE_CAP)) / RATE_PENALTY
     assert anomalies_exist(prior) == pytest.approx(0.5, abs=0.02)
     assert anomalies_exist(np.full(400, 0.1)) > 0.995
+    assert anomalies_exist(prior, odds=0.5) == pytest.approx(1.0 / 3.0, abs=0.02)
     at_zero = anomalies_exist(np.full(400, 1e-4))
     share = np.mean(prior < NEGLIGIBLE_RATE)
     assert at_zero == pytest.approx(share / (1.0 + share), rel=0.1)
