@@ -34,7 +34,7 @@ from ew_pipeline.algorithm.types import Float
 CAVITY_WEIGHT = 0.3
 # That there are anomalies at all, before the sales are seen. With Poisson noise a rank too small is taken for
 # some now and then, and odds against them cost little: on forty instances each, 0.25% of the pairs of healthy
-# chains are flagged for 0.29% with even odds; the regret of thinning is 0.0524 for 0.0514, that of the paper's
+# chains are flagged for 0.29% with even odds; regret of thinning is 0.0524 for 0.0514, of the paper's
 # ensemble the same.
 POISSON_ODDS = 0.5
 R_HAT_LIMIT = 1.2
