@@ -122,6 +122,17 @@ def test_families_that_cannot_be_right_are_not_tried():
     assert set(noisy.scores) == {"exponential", "thinning"}
 
 
+def test_overdispersed_data_must_tell_families_apart_more_clearly(monkeypatch):
+    data = observations(
+        rank=1, mean=40.0, anomaly_rate=0.1, alpha=0.2, family="thinning", noise="negative_binomial"
+    )
+    choice = family_choice(data, negative_binomial=True)
+    gain = choice.scores["thinning"] - choice.scores["exponential"]
+    for needed, family in ((gain - 1.0, "thinning"), (gain + 1.0, "exponential")):
+        monkeypatch.setattr(selection, "FAMILY_NATS_IN_NOISE", needed)
+        assert family_choice(data, negative_binomial=True).family.name == family
+
+
 def test_the_first_family_stays_where_nothing_tells_them_apart():
     data = observations(n=20, m=20, rank=1, mean=5.0, anomaly_rate=0.0, alpha=0.5)
     choice = family_choice(data)
