@@ -123,9 +123,7 @@ def test_families_that_cannot_be_right_are_not_tried():
 
 
 def test_overdispersed_data_must_tell_families_apart_more_clearly(monkeypatch):
-    data = observations(
-        rank=1, mean=40.0, anomaly_rate=0.1, alpha=0.2, family="thinning", noise="negative_binomial"
-    )
+    data = observations(n=80, m=80, rank=1, mean=40.0, anomaly_rate=0.15, alpha=0.4, family="thinning")
     choice = family_choice(data, negative_binomial=True)
     gain = choice.scores["thinning"] - choice.scores["exponential"]
     for needed, family in ((gain - 1.0, "thinning"), (gain + 1.0, "exponential")):
