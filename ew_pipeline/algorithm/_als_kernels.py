@@ -158,33 +158,75 @@ def solve_lines(
     G = np.empty((even, even))  # A diag(w) A^T, lower triangle
     u = np.empty(r)
     for i in range(first_line, end_line):
-        G[:] = 0.0
-        for first in range(indptr[i], indptr[i + 1], CHUNK):
-            size = min(CHUNK, indptr[i + 1] - first)
-            lay_out(first, size, others, fixed, A)
-            _weigh(
-                first,
-                size,
-                counts,
-                level,
-                healthy,
-                current,
-                i,
-                floor,
-                constant,
-                inverse_size,
-                alpha,
-                inverse_shape,
-                A,
-                w,
-                scratch,
-            )
-            _accumulate(size, A, w, G)
+        normal_equations(
+            i,
+            indptr,
+            others,
+            counts,
+            level,
+            healthy,
+            fixed,
+            current,
+            floor,
+            constant,
+            inverse_size,
+            alpha,
+            inverse_shape,
+            A,
+            w,
+            scratch,
+            G,
+        )
         loss[i] = _solve(r, G, precision, pull, u)
         for k in range(r):
             new[i, k] = u[k]
         if inverses.size > 0:
             _invert(r, G, u, inverses, i)
+
+
+@njit_fast
+def normal_equations(
+    i: int,
+    indptr: Int64,
+    others: Int32,
+    counts: Int32,
+    level: Real,
+    healthy: Real,
+    fixed: Real,
+    current: Real,
+    floor: float,
+    constant: float,
+    inverse_size: float,
+    alpha: float,
+    inverse_shape: float,
+    A: Real,
+    w: Real,
+    scratch: Real,
+    G: Float,
+) -> None:
+    """G = A diag(w) A^T over the entries of line i, lower triangle; ``A``, ``w``, ``scratch``: see there."""
+    G[:] = 0.0
+    for first in range(indptr[i], indptr[i + 1], CHUNK):
+        size = min(CHUNK, indptr[i + 1] - first)
+        lay_out(first, size, others, fixed, A)
+        _weigh(
+            first,
+            size,
+            counts,
+            level,
+            healthy,
+            current,
+            i,
+            floor,
+            constant,
+            inverse_size,
+            alpha,
+            inverse_shape,
+            A,
+            w,
+            scratch,
+        )
+        _accumulate(size, A, w, G)
 
 
 @njit_fast

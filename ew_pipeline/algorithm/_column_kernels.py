@@ -9,14 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import (
-    CHUNK,
     STRIDE,
-    _accumulate,
     _invert,
     _solve,
-    _weigh,
+    normal_equations,
 )
-from ew_pipeline.algorithm._layout import lay_out
 from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.types import Float, Int32, Int64, Real
 
@@ -48,28 +45,25 @@ def sum_columns(
     scratch = np.empty((2, STRIDE), dtype=left.dtype)
     G = np.empty((even, even))
     for j in range(first_column, end_column):
-        G[:] = 0.0
-        for first in range(indptr[j], indptr[j + 1], CHUNK):
-            size = min(CHUNK, indptr[j + 1] - first)
-            lay_out(first, size, rows, left, A)
-            _weigh(
-                first,
-                size,
-                counts,
-                level,
-                healthy,
-                right,
-                j,
-                floor,
-                constant,
-                inverse_size,
-                alpha,
-                inverse_shape,
-                A,
-                w,
-                scratch,
-            )
-            _accumulate(size, A, w, G)
+        normal_equations(
+            j,
+            indptr,
+            rows,
+            counts,
+            level,
+            healthy,
+            left,
+            right,
+            floor,
+            constant,
+            inverse_size,
+            alpha,
+            inverse_shape,
+            A,
+            w,
+            scratch,
+            G,
+        )
         t = 0
         for k in range(r + 1):
             for q in range(k + 1):
