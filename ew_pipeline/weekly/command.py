@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 import typer
@@ -113,9 +115,8 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
     """The same steps through Prefect, or called directly when the settings say so."""
     if not settings.orchestrate:
         request = make_request(settings, changes=changes, **asked)
-        _set_aside_imports()
         steps = Steps()
-        with Tracking(settings) as tracking:
+        with _imports_set_aside(), Tracking(settings) as tracking:
             outcome = run_week(request, settings, steps, tracking)
         follow_drift(outcome, settings, steps)
         return outcome
@@ -126,15 +127,21 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         if not api.answers():  # in a new home it makes its database first: time for what is imported next
             load_great_expectations()
         api.wait()
-        _set_aside_imports()
-        return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
+        with _imports_set_aside():
+            return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
 
 
-def _set_aside_imports() -> None:
-    """What the libraries have made by now stays to the end: the garbage collector need not look through it,
-    again and again, while a week makes hundreds of thousands of objects of its own."""
+@contextmanager
+def _imports_set_aside() -> Iterator[None]:
+    """What the libraries have made by now stays: the garbage collector need not look through it, again and
+    again, while a week makes hundreds of thousands of objects of its own. At the end they are given back, or
+    libraries that count what is left of theirs would report leaks when the process ends."""
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def show(outcome: Outcome, settings: Settings, json: bool) -> None:
