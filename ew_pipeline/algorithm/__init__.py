@@ -43,5 +43,5 @@ Where we leave the paper, and why:
 - Nothing is told to the fit: its printed regret of 0.06 was scored with the true theta and the true rank.
 - theta is learnt together with M and on leave-one-out predictions; in-sample, M has absorbed a part of
   each anomaly and p_A comes out too low.
-- Noise may be overdispersed; where theta is not identified, f is taken cautiously (see ensemble.py).
+- Noise may be overdispersed; where data are few or noise is strong, f is taken cautiously (see ensemble.py).
 """

@@ -73,6 +73,16 @@ def test_the_cautious_f_is_the_healthier_one():
     assert result.cautious_healthy.mean() > result.healthy_probability.mean()
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_cautious_f_of_all_draws_is_f_and_of_fewer_is_not(share):
+    _, data = observations(anomaly_rate=0.1, alpha=0.5, mean=2.0)
+    rng = np.random.default_rng(0)
+    family = exposure_family("exponential")
+    result = run_chain(data, CountTable.of(data), family, variational(data), rng, SHORT, cautious_share=share)
+    same = np.allclose(result.cautious_healthy, result.healthy_probability, rtol=1e-12)
+    assert same == (share == 1.0)
+
+
 def test_the_posterior_covers_theta_on_a_clean_instance():
     instance, data = observations(seed=4, n=50, m=40, anomaly_rate=0.15, alpha=0.2, mean=20.0)
     result = chain(data, variational(data), budget=SamplerBudget(40, 60, 6, 4))

@@ -86,6 +86,12 @@ def test_f_is_taken_cautiously_where_noise_is_too_strong_to_know_the_rate(size, 
     assert (fit.diagnostics_["caution"] > 0.0) == cautious
 
 
+def test_f_is_taken_cautiously_where_data_are_few():
+    plan = planned(observed_share=0.1)
+    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    assert fit.diagnostics_["caution"] == 1.0
+
+
 def test_what_is_asked_for_is_not_settled_by_chains():
     plan = replace(planned(family="thinning", alpha=0.4), noise="negative_binomial", anomaly="exponential")
     fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
