@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln
@@ -142,9 +142,11 @@ def fit_binned(
     negative_binomial: bool,
     anomalies: bool = True,
     start: Parameters | None = None,
+    most_alpha: float = 1.0,
 ) -> BinnedFit:
-    """The parameters of highest likelihood, from ``start`` or from several places."""
-    ranges = _ranges(family)
+    """The parameters of highest likelihood with alpha up to ``most_alpha``, from ``start`` or from several
+    places."""
+    ranges = _ranges(family, most_alpha)
     free = tuple(
         k for k, on in enumerate((family.alpha_free and anomalies, anomalies, negative_binomial)) if on
     )
@@ -157,6 +159,7 @@ def fit_binned(
     ]
     top = max(tops, key=lambda top: top.log_likelihood)
     alpha, rate, log_size = (from_unbounded(u, r) for u, r in zip(top.where, ranges, strict=True))
+    top = replace(top, where=_unbounded((alpha, rate, log_size), _ranges(family)))
     found = Parameters(
         _to_six_digits(alpha) if family.alpha_free else family.alpha_bounds[0],
         _to_six_digits(rate) if anomalies else 0.0,
@@ -212,10 +215,10 @@ def binned_theta(bins: Bins, ratio: Float, family: ExposureFamily, fit: BinnedFi
     )
 
 
-def _ranges(family: ExposureFamily) -> tuple[tuple[float, float], ...]:
+def _ranges(family: ExposureFamily, most_alpha: float = 1.0) -> tuple[tuple[float, float], ...]:
     low, high = INVERSE_SIZE_BOUNDS
-    alpha = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
-    return alpha, RATE_BOUNDS, (math.log(low), math.log(high))
+    least, most = family.alpha_bounds if family.alpha_free else (0.0, 1.0)
+    return (least, min(most, most_alpha)), RATE_BOUNDS, (math.log(low), math.log(high))
 
 
 def _to_six_digits(value: float) -> float:

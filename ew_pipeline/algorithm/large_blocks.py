@@ -18,7 +18,7 @@ from ew_pipeline.algorithm.binned import Bins, Grid, sample_stride
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.factor_state import FLOOR, learnt_prior, ridges
 from ew_pipeline.algorithm.families import ExposureFamily
-from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds
+from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds, has_short_lines
 from ew_pipeline.algorithm.row_blocks import (
     Blocks,
     HalfSweep,
@@ -144,7 +144,8 @@ def fit_large_blocks(
     """``fit_large`` over blocks; ``threads`` of each block."""
     totals: Totals = blocks.total(column_totals, [])
     week = BlockSweeps(blocks, totals, right, threads)
-    fitted = fit_rounds(week, family, noise=noise, effort=effort)
+    short = has_short_lines(blocks.shape, blocks.n_observed)
+    fitted = fit_rounds(week, family, noise=noise, effort=effort, short_lines=short)
     return BlockFit(
         **vars(fitted),
         predictions=blocks.keep(lifted, [week.predictions], fitted.lift),

@@ -121,9 +121,10 @@ def _left_out(best: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 def _descend(paths: list[_Path], ranks: tuple[int, ...]) -> RankCurve:
     """The curve over these ranks, the largest first, and all that were tried before. Those below two that are
-    clearly worse than the best are left out."""
+    clearly worse than the best are left out, unless lines are short: there, in noise, a curve may fall from
+    ten factors to five and rise to one."""
     for rank in sorted(ranks, reverse=True):
-        if paths[0].scores and _hopeless(rank, _curve(paths)):
+        if paths[0].scores and not paths[0].descent.short and _hopeless(rank, _curve(paths)):
             break
         for path in paths:
             path.fit(rank)
@@ -152,8 +153,8 @@ class _Descent:
     def __init__(self, both: BothWays, rng: np.random.Generator, threads: int) -> None:
         self.both, self.rng, self.threads = both, rng, threads
         n, m = both.shape
-        short = both.n_observed < max(SHORT_ROW * n, SHORT_COLUMN * m)
-        self.sweeps = POLISH if short else SWEEPS
+        self.short = both.n_observed < max(SHORT_ROW * n, SHORT_COLUMN * m)
+        self.sweeps = POLISH if self.short else SWEEPS
         self.known: dict[int, FactorState] = {}
 
     def fit(self, rank: int) -> FactorState:

@@ -12,7 +12,7 @@ from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.factor_state import FactorState
 from ew_pipeline.algorithm.families import ExposureFamily
-from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds
+from ew_pipeline.algorithm.large import Effort, Fitted, fit_rounds, has_short_lines
 from ew_pipeline.algorithm.large_scores import healthy_probabilities
 from ew_pipeline.algorithm.types import Float, Real
 from ew_pipeline.algorithm.widening import Widening
@@ -98,7 +98,8 @@ def fit_large(
 ) -> LargeFit:
     """The fit from factors of the columns, as a part of the rows gave them (``large_rank.sketch``)."""
     week = WholeWeek(both, right, threads)
-    fitted = fit_rounds(week, family, noise=noise, effort=effort)
+    short = has_short_lines(both.shape, both.n_observed)
+    fitted = fit_rounds(week, family, noise=noise, effort=effort, short_lines=short)
     week.means *= np.float32(fitted.lift)
     means, cavity, cv2, healthy = week.space
     return LargeFit(**vars(fitted), means=means, cavity=cavity, cv2=cv2, healthy=healthy)

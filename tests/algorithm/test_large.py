@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ew_pipeline import EntrywiseDetector, SalesMatrix
+from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm import _blocks
 from ew_pipeline.algorithm import als as als_module
 from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, half_sweep
@@ -29,6 +29,7 @@ from ew_pipeline.algorithm.large_tier import effort_at, spending_on
 from ew_pipeline.algorithm.noise import NegativeBinomial
 from ew_pipeline.algorithm.posterior import healthy_probability
 from ew_pipeline.algorithm.sampler import SamplerBudget
+from ew_pipeline.algorithm.selection import CLEAR_ALPHA
 from ew_pipeline.algorithm.some_rows import entries_of, spread_part
 from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
@@ -217,16 +218,45 @@ def test_auto_takes_it_where_lines_are_short_and_says_so():
 
 
 @pytest.mark.parametrize(
-    ("size", "seconds", "mode"), [(None, 0.0, "large"), (2.0, 0.0, "thorough"), (None, 5.0, "thorough")]
+    ("line", "size", "seconds", "mode"),
+    [
+        (45, None, 0.0, "large"),
+        (45, 2.0, 0.0, "thorough"),
+        (20, 2.0, 0.0, "large"),
+        (20, None, 5.0, "thorough"),
+    ],
 )
-def test_short_lines_are_sampled_where_they_are_overdispersed_or_few(monkeypatch, size, seconds, mode):
+def test_short_lines_are_sampled_where_they_are_few_or_long_enough_and_overdispersed(
+    monkeypatch, line, size, seconds, mode
+):
     monkeypatch.setattr("ew_pipeline.algorithm.detector.EASY_SECONDS", seconds)
     monkeypatch.setattr("ew_pipeline.algorithm.detector.THIN_FROM", 1000)
-    few = drawn(observed=6000, n=100, m=300, rank=1, seed=3, dispersion_size=size)
+    few = drawn(observed=300 * line, n=100, m=300, rank=1, seed=3, dispersion_size=size)
     budget = SamplerBudget(warm_up=10, draws=10, kept=5)
     fit = EntrywiseDetector(max_rank=2, budget=budget).fit(few.sales)
     assert fit.mode_ == mode
-    assert ("20 to a SKU" in fit.mode_reason_) == (mode == "large")
+    assert (f"{line} to a SKU" in fit.mode_reason_) == (mode == "large")
+
+
+def test_short_lines_do_not_take_noise_for_shallow_anomalies():
+    """24 pairs to a store, s0 = 2: alpha 0.87 and alpha 0.09 explain the week alike; the first costs more
+    than flagging nothing does."""
+    thin = drawn(168_000, 7000, 1000, rank=5, seed=3022, dispersion_size=2.0)
+    fit = EntrywiseDetector(n_threads=1).fit(thin.sales)
+    assert fit.mode_ == "large"
+    assert fit.theta_.alpha < CLEAR_ALPHA
+    costs = np.random.default_rng(4).uniform(0.0, 10.0, (2, thin.sales.n_observed))
+    flags = fit.decide(Costs(false_alarm=costs[0], missed=costs[1]))
+    paid = costs[0][flags & ~thin.anomalous].sum() + costs[1][~flags & thin.anomalous].sum()
+    assert paid < costs[1][thin.anomalous].sum()
+
+
+def test_on_short_lines_no_rank_is_given_up_for_the_ones_above_it():
+    """With 14 pairs to a store and s0 = 3 the scores fall from ten factors to five, and one is the best."""
+    thin = drawn(100_100, 7000, 1000, rank=5, seed=3015, anomaly_rate=0.1, dispersion_size=3.0)
+    fit = EntrywiseDetector("large", n_threads=1).fit(thin.sales)
+    assert fit.held_out_curve_.ranks[0] == 1
+    assert fit.rank_ == 1
 
 
 @pytest.mark.parametrize("mode", ["large", "fast"])
