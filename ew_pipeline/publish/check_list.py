@@ -7,30 +7,40 @@ every digit.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.list_document import document
 from ew_pipeline.publish.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.publish.store_lists import file_names, write_store_lists
+from ew_pipeline.publish.text_columns import (
+    TEXT,
+    content,
+    each_once,
+    joined,
+    plain_texts,
+    text_column,
+    whole_texts,
+)
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekResult
 
 Format = Literal["csv", "json", "parquet"]
-Listed = dict[str, list[Any]]  # a list of checks by column
 SCHEMA = pa.schema(
     [
         ("rank", pa.int64()),
@@ -54,31 +64,30 @@ DECIMALS = {"expected": 2, "probability": 4, "expected_saving": 2}
 FORMULA = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))(?=\s*[=+\-@＝＋－＠])|\A(?=[\t\r\n])")
 
 
-def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> Listed:
-    """The list of the chain by column, from flags as in ``schema.FLAGS``, the best to check first.
+def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> pa.Table:
+    """The list of the chain (``SCHEMA``), from flags as in ``schema.FLAGS``, the best to check first.
 
     ``random``: pairs that were drawn to be checked all the same, in the same columns; they come last, in the
     order of stores and SKUs, and each store's are counted on from its flags.
     """
     if random is not None and len(random):
         flags = pd.concat([flags, _with_places(random, flags)], ignore_index=True)
-    reasons = plain_texts(flags["reasons"])
-    found = {text: codes_and_words(text) for text in set(reasons)}  # a hundred flags share one text
-    why = {text: SEPARATOR.join([words for _, words in parts]) for text, parts in found.items()}
-    codes = {text: ";".join([code for code, _ in parts]) for text, parts in found.items()}
-    return {
-        "rank": list(range(1, len(flags) + 1)),
-        "store_id": plain_texts(flags["store_id"]),
-        "place": flags["store_rank"].tolist(),
-        "sku_id": plain_texts(flags["sku_id"]),
-        "week": [str(week)] * len(flags),
-        "sold": flags["units"].tolist(),
-        "expected": flags["expected_units"].tolist(),
-        "probability": flags["anomaly_probability"].tolist(),
-        "expected_saving": flags["expected_saving"].tolist(),
-        "why": [why[text] for text in reasons],
-        "codes": [codes[text] for text in reasons],
+    reasons = text_column(flags["reasons"])
+    columns = {
+        "rank": np.arange(1, len(flags) + 1),
+        "store_id": text_column(flags["store_id"]),
+        "place": flags["store_rank"].to_numpy(np.int64),
+        "sku_id": text_column(flags["sku_id"]),
+        "week": pa.repeat(str(week), len(flags)),
+        "sold": flags["units"].to_numpy(np.int64),
+        "expected": flags["expected_units"].to_numpy(np.float64),
+        "probability": flags["anomaly_probability"].to_numpy(np.float64),
+        "expected_saving": flags["expected_saving"].to_numpy(np.float64),
+        "why": each_once(reasons, lambda text: SEPARATOR.join([words for _, words in codes_and_words(text)])),
+        "codes": each_once(reasons, lambda text: ";".join([code for code, _ in codes_and_words(text)])),
     }
+    arrays = [pa.array(column) for column in columns.values()]
+    return pa.table([array.cast(field.type) for array, field in zip(arrays, SCHEMA, strict=True)], SCHEMA)
 
 
 def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
@@ -97,25 +106,30 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
     listed = check_list(result.flags, result.week, result.random_checks)
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / f"check_list.{kind}" for kind in get_args(Format)}
-    lines = _sheet_lines(listed)
-    files = file_names(dict.fromkeys(listed["store_id"]))
-    sheets = ((files[store], sheet(SHEET[1:], own)) for store, own in _by_store(listed["store_id"], lines))
-    stores = write_store_lists(folder, sheets, len(files))
-    ranked = [f"{rank},{line}" for rank, line in enumerate(lines, start=1)]
+    lines, stores = _sheet_lines(listed), _one(listed, "store_id")
+    files = file_names(stores.unique().to_pylist())
+    where = write_store_lists(folder, _store_sheets(stores, lines, files), len(files))
+    ranked, _ = content(joined(whole_texts(_one(listed, "rank")), lines, between=","))
     paths["csv"].write_bytes(sheet(SHEET, ranked))
-    random = np.array([codes == RANDOM for codes in listed["codes"]], dtype=bool)
+    random = pc.equal(_one(listed, "codes"), RANDOM).to_numpy(zero_copy_only=False)
     with paths["json"].open("wb") as file:
         file.writelines(document(result, listed, files, random))
-    pq.write_table(pa.table(listed, schema=SCHEMA), paths["parquet"])
-    return {**paths, "stores": stores}
+    pq.write_table(listed, paths["parquet"])
+    return {**paths, "stores": where}
 
 
-def _by_store(stores: list[str], lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The lines of each store, best first as the chain's list is."""
-    own: dict[str, list[str]] = {store: [] for store in stores}
-    for store, line in zip(stores, lines, strict=True):
-        own[store].append(line)
-    return iter(own.items())
+def _store_sheets(stores: pa.Array, lines: pa.Array, files: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """The file of each store and what is in it, best first as the chain's list is."""
+    coded = stores.dictionary_encode()  # in the order in which stores come
+    code = coded.indices.to_numpy()
+    text, begins = content(lines.take(pa.array(np.argsort(code, kind="stable"))))
+    of_store = begins[np.append(0, np.cumsum(np.bincount(code)))].tolist()
+    for store, first, last in zip(coded.dictionary.to_pylist(), of_store, of_store[1:], strict=False):
+        yield files[store], sheet(SHEET[1:], text[first:last])
+
+
+def _one(listed: pa.Table, name: str) -> pa.Array:
+    return listed[name].combine_chunks()
 
 
 def render_flags(frame: pd.DataFrame, format: str) -> bytes:
@@ -134,29 +148,27 @@ def render_flags(frame: pd.DataFrame, format: str) -> bytes:
     raise UsageError(f"there is no format {format!r}.", f"choose one of {', '.join(get_args(Format))}.")
 
 
-def plain_texts(column: pd.Series[Any]) -> list[str]:
-    """A column of any type as Python texts; by far the quickest way out of pandas' own text arrays."""
-    return [str(value) for value in column.to_numpy(dtype=object)]
-
-
 def guard(text: str) -> str:
     """``text`` so that no spreadsheet takes it for a formula: an apostrophe before what would start one."""
     return FORMULA.sub("'", text)
 
 
-def _sheet_lines(listed: Listed) -> list[str]:
+def _sheet_lines(listed: pa.Table) -> pa.Array:
     """The CSV but for the rank: rounded, guarded, the outcome left for the store to fill in."""
-    columns: list[list[str]] = []
+    columns: list[pa.Array] = []
     for name in SHEET[1:-1]:
-        values = listed[name]
+        values = _one(listed, name)
         if name in DECIMALS:
             form = f"%.{DECIMALS[name]}f"
-            columns.append([form % value for value in values])
+            columns.append(pa.array([form % value for value in values.to_numpy().tolist()], TEXT))
         else:
-            cell = {value: _cell(guard(str(value))) for value in set(values)}  # few of them, many rows
-            columns.append([cell[value] for value in values])
-    template = ",".join(["%s"] * len(columns)) + ",\n"
-    return [template % row for row in zip(*columns, strict=True)]
+            texts = pa.types.is_string(values.type)
+            columns.append(each_once(values, _safe_cell) if texts else whole_texts(values))
+    return joined(*columns, "\n", between=",")
+
+
+def _safe_cell(text: str) -> str:
+    return text if text.isalnum() else _cell(guard(text))  # most ids need neither
 
 
 def _cell(text: str) -> str:
@@ -166,10 +178,10 @@ def _cell(text: str) -> str:
     return written.getvalue()[:-2]
 
 
-def sheet(header: Sequence[str], lines: list[str]) -> bytes:
+def sheet(header: Sequence[str], lines: memoryview) -> bytes:
     """CSV for people. Text beyond ASCII starts with a byte order mark, without which Excel spoils it."""
-    text = ",".join(header) + "\n" + "".join(lines)
-    return text.encode("utf-8" if text.isascii() else "utf-8-sig")
+    text = b"\n".join([",".join(header).encode(), lines])
+    return text if text.isascii() else codecs.BOM_UTF8 + text
 
 
 def _guarded(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ew_pipeline.publish.check_list import plain_texts
 from ew_pipeline.publish.reasons import in_words
 from ew_pipeline.publish.report.health import Health, Mark, health, marks
 from ew_pipeline.publish.report.tables import (
@@ -21,6 +20,7 @@ from ew_pipeline.publish.report.tables import (
     timings_table,
 )
 from ew_pipeline.publish.report.words import clean, days
+from ew_pipeline.publish.text_columns import plain_texts
 from ew_pipeline.weekly.records import Chance, Override, WeekResult
 
 TOP = 20
