@@ -70,7 +70,8 @@ def json_text(value: object) -> str:
 
 def content(texts: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:
     """All texts as one run of bytes, and where each begins and the last one ends."""
-    _, ends, data = texts.cast(TEXT).buffers()
+    texts = texts.cast(TEXT)
+    _, ends, data = texts.buffers()
     offsets = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     whole = memoryview(data if data is not None else b"")[offsets[0] : offsets[-1]]
     return whole, offsets - offsets[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ def test_objects_are_those_of_the_rows(rows):
         for store, unit, saving in zip(ids, units, finite, strict=True)
     ]
     text, begins = content(written)
-    cut = [bytes(text[first:last]).decode() for first, last in zip(begins, begins[1:], strict=False)]
+    cut = [bytes(text[first:last]).decode() for first, last in pairwise(begins)]
     assert cut == written.to_pylist()
 
 
