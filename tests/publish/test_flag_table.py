@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import sqlite3
+from dataclasses import replace
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+from publish.factory import make_result
+
+from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import record_text
-from ew_pipeline.publish.ledger.flag_table import FlagTable
+from ew_pipeline.publish.ledger.flag_table import FlagTable, flag_table
+from ew_pipeline.publish.ledger.publishing import sqlite_insert
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
 TEXTS = st.text(max_size=4)
@@ -29,3 +35,31 @@ def test_texts_and_tuples_are_those_of_the_rows(flags, shared):
 def test_rows_that_share_everything_are_written_all_the_same():
     table = FlagTable(2, {"week": "2026-W34"}, {})
     assert list(table.texts()) == [record_text({"week": "2026-W34"})] * 2
+
+
+SHARED = st.none() | TEXTS | st.integers(-(2**40), 2**40) | NUMBERS
+
+
+@example({"run_id": "it's\x00"}, "S1", 0.0)
+@given(st.dictionaries(st.sampled_from(["run_id", "alpha", "week"]), SHARED), TEXTS, NUMBERS)
+def test_what_flags_share_arrives_as_if_it_was_bound(shared, store, expected):
+    own = {"store_id": [store, "S2"], "expected_units": [expected, 2.5]}
+    names = [*shared, *own]
+    statement, bound = sqlite_insert(names, shared)
+    table = FlagTable(2, shared, own)
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE TABLE flags ({', '.join(names)})")
+    connection.executemany(statement, table.tuples(bound))
+    found = connection.execute(f"SELECT {', '.join(names)} FROM flags ORDER BY rowid").fetchall()
+    connection.close()
+    assert found == list(table.tuples(names))
+
+
+def test_a_flag_binds_its_own_values_and_few_of_those_it_shares():
+    result = make_result(stores=3, skus=4)
+    table = flag_table(replace(result, scores=result.scores.assign(flagged=True)), 1)
+    names = [column.name for column in tables.flags.columns]
+    _, bound = sqlite_insert(names, {**table.shared, "row_hash": None})
+    fractions = {name for name, value in table.shared.items() if isinstance(value, float)}
+    assert set(bound) == {*table.own, *fractions}
+    assert not {"run_id", "data_hash", "config_hash", "code_version", "week", "segment"} & set(bound)

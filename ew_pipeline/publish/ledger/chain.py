@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Table, insert, select, update
 
 from ew_pipeline.errors import DataError
 from ew_pipeline.provenance import canonical_hash
 from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.failures import LedgerError, shown
+from ew_pipeline.publish.text_columns import each_once, number_texts, whole_texts
 
 Row = Mapping[str, Any]
 HEAD_ID = 1
@@ -71,22 +73,29 @@ def scalar_text(value: float | str | None) -> str:
     return repr(plain(value)) if type(value) in (float, int) else _encode(value)
 
 
-def scalar_texts(values: Sequence[Any]) -> list[str]:
-    """``scalar_text`` of each; of a column of floats at once, since a week has a million of them."""
-    distinct = set(values)
-    if 2 * len(distinct) < len(values):  # ids, costs and thresholds repeat
-        known = dict(zip(distinct, scalar_texts(list(distinct)), strict=True))
-        return [known[value] for value in values]
-    if not values or not all(type(value) is float for value in values):
-        return [scalar_text(value) for value in values]
-    numbers = np.fromiter(values, np.float64, len(values)) + 0.0
-    texts = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
-    # Both write the fewest digits that say the number, but use exponents in other places.
+def scalar_texts(values: Sequence[Any]) -> pa.Array:
+    """``scalar_text`` of each, and null where there is none; of a column at once, since a week has a million
+    of them."""
+    column = pa.array(values)
+    if pa.types.is_floating(column.type):
+        return _number_texts(column)
+    if pa.types.is_integer(column.type):
+        return whole_texts(column)
+    return each_once(column, scalar_text)
+
+
+def _number_texts(column: pa.Array) -> pa.Array:
+    """Python and JSON's writer both use the fewest digits that say a number, but exponents elsewhere."""
+    numbers = column.fill_null(0.0).to_numpy() + 0.0
+    if not np.isfinite(numbers).all():
+        plain(float(numbers[~np.isfinite(numbers)][0]))
     size = np.abs(numbers)
-    plain_form = (size == 0) | ((size >= LEAST_PLAIN) & (size < ABOVE_PLAIN))
-    for place in np.flatnonzero(~plain_form).tolist():
-        texts[place] = scalar_text(values[place])
-    return texts
+    other = (size != 0) & ((size < LEAST_PLAIN) | (size >= ABOVE_PLAIN))
+    texts = number_texts(numbers)
+    if other.any():
+        written = pa.array([repr(number) for number in numbers[other].tolist()], texts.type)
+        texts = pc.replace_with_mask(texts, pa.array(other), written)
+    return pc.if_else(column.is_valid(), texts, None) if column.null_count else texts
 
 
 def record_key(table: Table, row: Row) -> str:

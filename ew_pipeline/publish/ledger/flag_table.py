@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ew_pipeline.errors import DataError, name_some
 from ew_pipeline.publish.ledger.chain import scalar_text, scalar_texts
 from ew_pipeline.publish.ledger.rows import finite, plain_list, theta_columns
+from ew_pipeline.publish.text_columns import TEXT, joined
 from ew_pipeline.weekly.records import WeekResult
 
+AT_ONCE = 20_000  # rows whose texts are in memory together, half a kilobyte each
 FLAG_COLUMNS = (
     "store_id",
     "sku_id",
@@ -45,25 +49,28 @@ class FlagTable:
 
     def texts(self) -> Iterator[str]:
         """The canonical JSON of each row, the same as ``chain.record_text`` gives."""
-        pieces, varying = [], []
+        pieces = self._pieces()
+        for first in range(0, self.rows, AT_ONCE):
+            rows = min(AT_ONCE, self.rows - first)
+            part = [piece if isinstance(piece, str) else piece.slice(first, rows) for piece in pieces]
+            fields = joined(pa.nulls(rows, TEXT).fill_null(""), *part)
+            yield from joined("{", pc.utf8_slice_codeunits(fields, 0, -1), "}").to_pylist()
+
+    def _pieces(self) -> list[pa.Array | str]:
+        """What stands in a row's text, in order; each of its fields ends with a comma."""
+        pieces: list[pa.Array | str] = [""]
         for name in sorted((*self.shared, *self.own)):
-            key = f"{scalar_text(name)}:"
+            key, same = f"{scalar_text(name)}:", pieces.pop()  # after text that all rows share
             if name not in self.own:
-                if self.shared[name] is not None:
-                    pieces.append(f"{key}{scalar_text(self.shared[name])},".replace("%", "%%"))
+                value = self.shared[name]
+                pieces.append(same if value is None else f"{same}{key}{scalar_text(value)},")
                 continue
-            values = self.own[name]
-            texts = scalar_texts(values)
-            if None in values:  # the chain leaves out what is missing
-                pairs = zip(values, texts, strict=True)
-                varying.append(["" if value is None else f"{key}{text}," for value, text in pairs])
-                pieces.append("%s")
+            texts = scalar_texts(self.own[name])
+            if texts.null_count:  # the chain leaves out what is missing
+                pieces += [same, joined(key, texts, ",").fill_null(""), ""]
             else:
-                varying.append(texts)
-                pieces.append(key.replace("%", "%%") + "%s,")
-        template = "".join(pieces)
-        columns = zip(*varying, strict=True) if varying else repeat((), self.rows)
-        return ("{" + (template % row)[:-1] + "}" for row in columns)
+                pieces += [f"{same}{key}", texts, ","]
+        return pieces
 
     def tuples(self, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         """The rows as a database takes them, with their columns in this order."""
@@ -81,7 +88,7 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
     flags = result.flags
     _refuse_gaps(flags)
     origin = result.provenance
-    shared = {
+    shared: dict[str, Any] = {
         "publication_id": publication_id,
         "week": str(result.week),
         "run_id": result.run_id,
@@ -107,10 +114,12 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
     if unknown:
         raise DataError(f"flags of segments that were not fitted: {name_some(unknown, len(unknown))}.")
     if len(by_segment) == 1:
-        return FlagTable(len(flags), {**shared, **next(iter(by_segment.values()))}, own)
-    for name in next(iter(by_segment.values()), {}):
-        own[name] = [by_segment[segment][name] for segment in own["segment"]]
-    return FlagTable(len(flags), shared, own)
+        shared |= next(iter(by_segment.values()))
+    else:
+        for name in next(iter(by_segment.values()), {}):
+            own[name] = [by_segment[segment][name] for segment in own["segment"]]
+    same = {name: v[0] for name, v in own.items() if v and v.count(v[0]) == len(v)}
+    return FlagTable(len(flags), {**shared, **same}, {name: own[name] for name in own if name not in same})
 
 
 def _refuse_gaps(flags: pd.DataFrame) -> None:

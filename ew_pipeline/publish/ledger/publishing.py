@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy import Row as DatabaseRow
 from sqlalchemy.exc import DBAPIError
 
+from ew_pipeline.data._sql_text import literal
 from ew_pipeline.errors import UsageError, name_some
 from ew_pipeline.provenance import canonical_json, file_hash
 from ew_pipeline.publish.ledger import tables
@@ -130,28 +132,52 @@ def prepare_publication(
 
 
 def insert_flags(connection: Connection, flags: FlagTable) -> None:
-    """Insert many flags quickly: COPY in PostgreSQL, batches in SQLite."""
+    """Insert many flags quickly: COPY in PostgreSQL, one statement for all of them in SQLite."""
     if not flags.rows:
         return
     names = [column.name for column in tables.flags.columns]
-    values = flags.tuples(names)
-    if connection.dialect.name == "postgresql":
-        _copy_flags(connection, names, values)
-        return
-    marks = ", ".join("?" * len(names))
-    statement = f"INSERT INTO flags ({', '.join(names)}) VALUES ({marks})"
-    connection.exec_driver_sql(statement, list(values))
-
-
-def _copy_flags(connection: Connection, names: list[str], values: Iterable[tuple[Any, ...]]) -> None:
     driver: Any = connection.connection.driver_connection
-    statement = f"COPY flags ({', '.join(names)}) FROM STDIN"
-    try:
-        with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in values:
+    if connection.dialect.name == "postgresql":
+        statement = f"COPY flags ({', '.join(names)}) FROM STDIN"
+        with _errors_of(connection, statement), driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in flags.tuples(names):
                 copy.write_row(row)
-    except connection.dialect.loaded_dbapi.Error as error:  # the driver's own: SQLAlchemy did not see it
-        raise DBAPIError(statement, None, error) from error
+        return
+    statement, bound = sqlite_insert(names, flags.shared)
+    with _errors_of(connection, statement):
+        driver.executemany(statement, flags.tuples(bound))
+
+
+def sqlite_insert(names: Sequence[str], shared: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """A statement that holds what the flags share, and the columns that are bound for each of them.
+
+    Hashes and names that are the same in all rows make up most of a row, and would be bound hundreds of
+    thousands of times. Numbers with a fraction are bound all the same: SQLite may read the last digit of one
+    in a statement differently.
+    """
+    written = {name: text for name in names if name in shared and (text := _in_statement(shared[name]))}
+    marks = ", ".join(written.get(name, "?") for name in names)
+    statement = f"INSERT INTO flags ({', '.join(names)}) VALUES ({marks})"
+    return statement, [name for name in names if name not in written]
+
+
+def _in_statement(value: Any) -> str | None:
+    """A value as SQL; None for one that has to be bound."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str) and value.isprintable():  # a statement cannot hold every character
+        return literal(value)
+    return str(value) if type(value) is int else None
+
+
+@contextmanager
+def _errors_of(connection: Connection, statement: str) -> Iterator[None]:
+    """What the driver says itself, as SQLAlchemy would have said it."""
+    error_type = connection.dialect.loaded_dbapi.Error
+    try:
+        yield
+    except error_type as error:
+        raise DBAPIError.instance(statement, None, error, error_type, dialect=connection.dialect) from error
 
 
 def previous_content(connection: Connection, current: DatabaseRow[Any]) -> DatabaseRow[Any] | None:
