@@ -8,9 +8,12 @@ faulty rows, and the history with them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
 
 from ew_pipeline.data._sql_text import number
 from ew_pipeline.data.contract.faults import EARLIER, FaultBook
@@ -20,7 +23,6 @@ from ew_pipeline.week import Week
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
 ROWS_AT_ONCE = 2_000_000
 SALES_KEY = ("week", "store_id", "sku_id")
@@ -49,12 +51,13 @@ def check_sales(
     for weeks in [*_groups(earlier, connection), (week,), ()]:
         condition = "week IS NULL" if not weeks else f"week BETWEEN '{weeks[0]}' AND '{weeks[-1]}'"
         frame = connection.execute(
-            f"SELECT rowid AS row, {', '.join(columns)} FROM sales WHERE {condition} "
-            f"ORDER BY {', '.join(SALES_KEY[1:] if len(weeks) == 1 else SALES_KEY)}"
+            f"SELECT rowid AS row, {', '.join(columns)} FROM sales WHERE {condition}"
         ).df()
         if frame.empty and weeks != (week,):
             continue
-        rows = frame.pop("row").to_numpy(dtype=np.int64)
+        read = frame.pop("row").to_numpy(dtype=np.int64)
+        order = order_by(frame, SALES_KEY[1:] if len(weeks) == 1 else SALES_KEY)
+        frame = _in_order(frame, order)
         frame["copies"] = _copies_in(frame)  # all rows of a week are in one frame
         if listed is not None and weeks == (week,):  # a store may have closed since
             codes = frame["store_id"].cat.codes.to_numpy()
@@ -67,11 +70,10 @@ def check_sales(
             if finding.positions is None:
                 book.add_whole("sales", f"{finding.expectation.reason} ({week})")
             elif weeks in ((week,), ()):
-                lost.append((finding, rows[finding.positions]))
+                lost.append((finding, read[order[finding.positions]]))
             else:
-                book.add(
-                    "sales", rows[finding.positions], finding.expectation.reason + EARLIER, rejects=False
-                )
+                rows = read[order[finding.positions]]
+                book.add("sales", rows, finding.expectation.reason + EARLIER, rejects=False)
     _judge(
         "sales",
         lost,
@@ -188,19 +190,46 @@ def _copies_of(table: str, rows: np.ndarray, connection: duckdb.DuckDBPyConnecti
     return copies
 
 
+def order_by(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.int32]:
+    """The rows in the order of these columns of categories, a missing one last.
+
+    Codes are few, so rows are counted into their places, column by column from the last. That takes a sixth
+    of the time in which a database that compares them sorts ten million.
+    """
+    rows = np.arange(len(frame), dtype=np.int32)
+    order = rows
+    for name in reversed(names):
+        codes, groups = frame[name].cat.codes.to_numpy(), len(frame[name].cat.categories)
+        place = np.where(codes < 0, groups, codes)[order]
+        by_group = sparse.coo_array((np.ones(rows.size, np.int8), (place, rows)), (groups + 1, rows.size))
+        order = order[by_group.tocsr().indices]
+    return order
+
+
+def _in_order(frame: pd.DataFrame, order: NDArray[np.int32]) -> pd.DataFrame:
+    """pandas' own ``take`` of the same takes twice as long."""
+    columns: dict[str, Any] = {}
+    for name, column in frame.items():
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            codes = column.cat.codes.to_numpy()
+            same = codes.size and codes.min() == codes.max()  # as weeks mostly are
+            columns[str(name)] = pd.Categorical.from_codes(
+                codes if same else codes[order], dtype=column.dtype
+            )
+        else:
+            columns[str(name)] = column.to_numpy()[order]
+    return pd.DataFrame(columns, copy=False)
+
+
 def _copies_in(frame: pd.DataFrame) -> np.ndarray:
     """How many rows of sales share each row's key, by which they are sorted; 1 where a part is missing."""
-    key, whole = np.zeros(len(frame), dtype=np.int64), np.ones(len(frame), dtype=np.bool_)
-    for name in SALES_KEY:
-        codes = frame[name].cat.codes.to_numpy()
-        key *= len(frame[name].cat.categories)
-        key += codes
-        whole &= codes >= 0
+    codes = [frame[name].cat.codes.to_numpy() for name in SALES_KEY]
+    same = np.logical_and.reduce([code[1:] == code[:-1] for code in codes])
     copies = np.ones(len(frame), dtype=np.int64)  # of other integers every value is compared in Python
-    ordered = key if whole.all() else key[whole]
-    if (ordered[1:] == ordered[:-1]).any():  # rarely: counting takes several times as long as asking
-        _, place, counts = np.unique(ordered, return_inverse=True, return_counts=True)
-        copies[whole] = counts[place]
+    if same.any():  # rarely: counting takes several times as long as asking
+        group = np.append(0, np.cumsum(~same))
+        whole = np.logical_and.reduce([code >= 0 for code in codes])
+        copies[whole] = np.bincount(group)[group[whole]]
     return copies
 
 
