@@ -193,8 +193,8 @@ def _copies_of(table: str, rows: np.ndarray, connection: duckdb.DuckDBPyConnecti
 def order_by(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.int32]:
     """The rows in the order of these columns of categories, a missing one last.
 
-    Codes are few, so rows are counted into their places, column by column from the last. That takes a sixth
-    of the time in which a database that compares them sorts ten million.
+    Codes are few, so rows are counted into their places, column by column from the last: of ten million rows
+    that takes half of the time in which they are sorted by comparing them.
     """
     rows = np.arange(len(frame), dtype=np.int32)
     order = rows
