@@ -12,17 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.provenance import canonical_hash
 from ew_pipeline.weekly.records import CrossSection, Pricing, SegmentResult, WeekResult
+from ew_pipeline.weekly.totals import ScoreTotals
 
 MODEL_NAME = "ew-detector"
 ONLY_SEGMENT = "all"
 POOLED = "pooled"
-PRICED = ("anomaly_probability", "cost_missed", "expected_saving", "flagged")
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def week_facts(result: WeekResult) -> WeekFacts:
         "week_index": float(result.week.index),
         **_theta(result.pooled),
         **_over_weeks(result, POOLED),
-        **_decision(result.scores),
+        **_decision(result.totals),
         "random_checks": float(len(result.random_checks)),
         **_pricing_metrics(result.pricing),
         **_cross_section(result.cross_section),
@@ -141,10 +138,6 @@ def model_name(segment: str) -> str:
 
 
 def _segment(segment: SegmentResult, result: WeekResult) -> SegmentFacts:
-    scores = result.scores
-    own = scores[list(PRICED)]
-    if segment.name != ONLY_SEGMENT:
-        own = own[(scores["segment"] == segment.name).to_numpy()]
     inverse_size = 0.0 if math.isinf(segment.dispersion_size) else 1.0 / segment.dispersion_size
     params = {
         "segment": segment.name,
@@ -157,7 +150,7 @@ def _segment(segment: SegmentResult, result: WeekResult) -> SegmentFacts:
     metrics = {
         **_theta(segment.theta),
         **_over_weeks(result, segment.name),
-        **_decision(own),
+        **_decision(result.totals_of(segment.name)),
         "rank": float(segment.rank),
         "null_gain": segment.null_gain,
         "dispersion": inverse_size,  # 0 is Poisson
@@ -247,17 +240,14 @@ def _cross_section(alone: CrossSection | None) -> dict[str, float]:
     }
 
 
-def _decision(scores: pd.DataFrame) -> dict[str, float]:
-    flagged = scores["flagged"].to_numpy(dtype=bool)
-    ignoring = float(np.dot(scores["anomaly_probability"], scores["cost_missed"]))
-    saving = float(scores["expected_saving"].to_numpy()[flagged].sum())
+def _decision(totals: ScoreTotals) -> dict[str, float]:
     return {
-        "pairs_scored": float(flagged.size),
-        "flags": float(flagged.sum()),
-        "flagged_share": float(flagged.mean()) if flagged.size else 0.0,
-        "expected_cost": ignoring - saving,
-        "expected_cost_ignoring": ignoring,
-        "expected_saving": saving,
+        "pairs_scored": float(totals.pairs),
+        "flags": float(totals.flagged),
+        "flagged_share": totals.flagged_share,
+        "expected_cost": totals.expected_cost,
+        "expected_cost_ignoring": totals.expected_cost_ignoring,
+        "expected_saving": totals.expected_saving,
     }
 
 

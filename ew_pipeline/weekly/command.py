@@ -173,8 +173,8 @@ def describe(outcome: Outcome) -> dict[str, Any]:
     if result is not None:
         described |= {
             "week": str(result.week),
-            "flags": int(result.scores["flagged"].sum()),
-            "scored": len(result.scores),
+            "flags": result.totals.flagged,
+            "scored": result.totals.pairs,
             "expected_saving": result.expected_saving,
             "random_checks": len(result.random_checks),
             "theta": result.pooled,

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import pandas as pd
-
 from ew_pipeline.errors import name_some
 from ew_pipeline.evaluate.policies import HARD
 from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.weekly.records import Coverage, GateCheck, Pricing, SegmentResult
+from ew_pipeline.weekly.totals import ScoreTotals
 
 CARRIES = 0.1  # of the weight: a rank that the fit is partly an average over
 
 
 def gate(
     segments: Sequence[SegmentResult],
-    scores: pd.DataFrame,
+    totals: ScoreTotals,
     coverage: Coverage,
     config: RunConfig,
     last_ranks: dict[str, int],
@@ -31,7 +30,7 @@ def gate(
     needs_theta = pricing.form == "posterior"
     worth_it, proven = _worth_it(pricing)
     not_needed = f"not needed: what is priced ({pricing.form}) does not use alpha and p_A"
-    share = float(scores["flagged"].mean()) if len(scores) else 0.0
+    share = totals.flagged_share
     reporting = coverage.stores_reporting / max(coverage.stores_expected, 1)
     moved = {
         s.name: (last_ranks[s.name], s.rank)
@@ -78,8 +77,8 @@ def gate(
         ),
         GateCheck(
             "enough pairs",
-            len(scores) >= limits.min_pairs,
-            f"{len(scores):,} pairs are scored, at least {limits.min_pairs:,} are needed",
+            totals.pairs >= limits.min_pairs,
+            f"{totals.pairs:,} pairs are scored, at least {limits.min_pairs:,} are needed",
         ),
         GateCheck(
             "enough stores",

@@ -56,6 +56,6 @@ def run_one_week(request: WeekRequest, settings: Settings, steps: Steps, trackin
     elif outcome.status == "held":
         words = "; ".join(check.words for check in outcome.result.held)
     else:
-        words = f"{int(outcome.result.scores['flagged'].sum())} pairs to check"
+        words = f"{outcome.result.totals.flagged} pairs to check"
     seconds = time.perf_counter() - started
     return WeekDone(request.week, outcome.status, outcome.run_id, words, seconds, timings=dict(steps.timings))

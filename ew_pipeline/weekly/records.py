@@ -14,6 +14,7 @@ import pandas as pd
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.totals import ScoreTotals
 
 if TYPE_CHECKING:
     from ew_pipeline.monitor.calibration import Calibration
@@ -272,6 +273,18 @@ class WeekResult:
     pricing: Pricing = Pricing()
     cross_section: CrossSection | None = None
     over_weeks: Mapping[str, OverWeeks] = field(default_factory=dict)
+    given_totals: ScoreTotals | None = None  # where they are known already
+
+    @cached_property
+    def totals(self) -> ScoreTotals:
+        """Of all scored pairs."""
+        return self.given_totals or ScoreTotals.of(self.scores)
+
+    def totals_of(self, segment: str) -> ScoreTotals:
+        """Of a segment's pairs: where there is one, ten million rows are neither copied nor summed twice."""
+        if len(self.segments) == 1:
+            return self.totals
+        return ScoreTotals.of(self.scores[self.scores["segment"] == segment])
 
     @property
     def flags(self) -> pd.DataFrame:
@@ -292,7 +305,7 @@ class WeekResult:
         drawn = (
             self.scores["random_check"] if "random_check" in self.scores else self.scores["flagged"] & False
         )
-        chance = float(drawn.sum()) / max(int((~self.scores["flagged"]).sum()), 1)
+        chance = float(drawn.sum()) / max(self.totals.pairs - self.totals.flagged, 1)
         return self.scores[drawn].reset_index(drop=True).assign(inclusion_probability=chance)
 
     @property
@@ -305,16 +318,16 @@ class WeekResult:
         """Nothing holds it back, or a person has taken that on; a shadow run never may."""
         return not self.shadow and (not self.held or self.override is not None)
 
-    @cached_property
+    @property
     def expected_saving(self) -> float:
-        return float(self.scores.loc[self.scores["flagged"], "expected_saving"].sum())
+        return self.totals.expected_saving
 
-    @cached_property
+    @property
     def expected_cost_ignoring(self) -> float:
         """Expected cost of doing nothing: sum of P(wrong) x missed over the scored pairs."""
-        return float((self.scores["anomaly_probability"] * self.scores["cost_missed"]).sum())
+        return self.totals.expected_cost_ignoring
 
     @property
     def expected_cost(self) -> float:
         """Expected cost with the checks made."""
-        return self.expected_cost_ignoring - self.expected_saving
+        return self.totals.expected_cost

@@ -42,6 +42,7 @@ from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekReque
 from ew_pipeline.weekly.request import publish_command
 from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
+from ew_pipeline.weekly.totals import ScoreTotals
 
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
@@ -146,7 +147,8 @@ def _run(
         )
     segments = tuple(one.record for one in fitted)
     pooled = pool_theta([one.theta for one in segments])
-    checks = gate(segments, scores, prepared.coverage, config, _last_ranks(ledger, week), priced.pricing)
+    totals = ScoreTotals.of(scores)
+    checks = gate(segments, totals, prepared.coverage, config, _last_ranks(ledger, week), priced.pricing)
     result = WeekResult(
         run_id=attempt.run_id,
         week=week,
@@ -158,6 +160,7 @@ def _run(
         segments=segments,
         pooled=pooled,
         scores=scores,
+        given_totals=totals,
         gate=checks,
         provenance=provenance,
         folder=attempt.folder,

@@ -23,6 +23,7 @@ from ew_pipeline.publish.report.plots import (
     singular_values_plot,
     theta_points,
 )
+from ew_pipeline.weekly.totals import ScoreTotals
 
 NASTY = "</td><script>alert('1')</script>\" onload=\"x $a^b$"
 NO_SERIES = pd.DataFrame()
@@ -153,7 +154,8 @@ def test_theta_of_past_weeks_is_joined_with_the_week_itself():
 
 
 def test_plots_follow_the_page_and_speak(tmp_path):
-    plots = [sales_plot(make_result().scores), probability_plot(make_result().scores)]
+    result = make_result()
+    plots = [sales_plot(result.totals, result.flags), probability_plot(result.totals)]
     for plot in plots:
         assert "var(--accent)" in plot.svg
         assert "#0102" not in plot.svg  # no stand-in colour is left
@@ -169,11 +171,15 @@ def test_a_name_with_dollars_is_no_formula():
 
 
 def test_plots_with_nothing_to_show_are_left_out():
-    empty = make_result().scores.head(0)
+    flags = make_result().scores.head(0)
+    empty = ScoreTotals.of(flags)
     bare = replace(make_result().segments[0], rank_curve=(), held_out_curve=(), singular_values=())
-    assert [sales_plot(empty), probability_plot(empty), rank_plot([bare]), singular_values_plot([bare])] == [
-        None
-    ] * 4
+    assert [
+        sales_plot(empty, flags),
+        probability_plot(empty),
+        rank_plot([bare]),
+        singular_values_plot([bare]),
+    ] == [None] * 4
 
 
 def test_a_large_week_is_binned_not_drawn_pair_by_pair():
@@ -182,14 +188,17 @@ def test_a_large_week_is_binned_not_drawn_pair_by_pair():
     expected = generator.lognormal(1.5, 1.0, n)
     scores = pd.DataFrame(
         {
+            "store_id": "S1",
+            "sku_id": np.arange(n).astype(str),
             "units": generator.poisson(expected),
             "expected_units": expected,
             "anomaly_probability": generator.beta(0.2, 5, n),
+            "cost_missed": 3.0,
             "expected_saving": generator.normal(size=n),
             "flagged": np.arange(n) % 20 == 0,
         }
     )
-    plot = sales_plot(scores)
+    plot = sales_plot(ScoreTotals.of(scores), scores[scores["flagged"]].head(500))
     assert len(plot.svg) < 200_000
     assert "50,000 scored pairs" in plot.description
     assert "2,500 to check, of which the 500 that save most are marked" in plot.description

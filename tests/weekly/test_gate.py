@@ -19,7 +19,7 @@ def checks(result=None, config=CONFIG, last_ranks=None, pricing=None, **segment)
     result = result or make_result()
     segments = tuple(replace(one, **segment) for one in result.segments)
     priced = pricing or Pricing()
-    found = gate(segments, result.scores, result.coverage, config, last_ranks or {}, priced)
+    found = gate(segments, result.totals, result.coverage, config, last_ranks or {}, priced)
     return {c.name: c for c in found}
 
 
@@ -160,5 +160,5 @@ def test_a_rank_that_still_carries_weight_has_not_been_left():
 def test_the_segment_at_fault_is_named():
     result = make_result(segments=("bakery", "dairy"))
     bad = (result.segments[0], replace(result.segments[1], converged=False))
-    found = {c.name: c for c in gate(bad, result.scores, result.coverage, CONFIG, {}, Pricing())}
+    found = {c.name: c for c in gate(bad, result.totals, result.coverage, CONFIG, {}, Pricing())}
     assert found["converged"].words == "1 of 2 segments did not converge: dairy"

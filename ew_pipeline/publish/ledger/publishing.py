@@ -118,7 +118,7 @@ def prepare_publication(
         "data_hash": result.provenance.data_hash,
         "config_hash": result.provenance.config_hash,
         "code_version": result.provenance.code_version,
-        "pairs_scored": len(result.scores),
+        "pairs_scored": result.totals.pairs,
         "flags_count": flags.rows,
         "flags_hash": hashes[-1] if hashes else start,
         "expected_saving": plain(result.expected_saving),

@@ -19,6 +19,7 @@ from ew_pipeline.publish.ledger.chain import plain
 from ew_pipeline.publish.ledger.places import Places, moment, now
 from ew_pipeline.publish.ledger.records import RunInfo, Status
 from ew_pipeline.weekly.records import OverWeeks, SegmentResult, WeekResult
+from ew_pipeline.weekly.totals import ScoreTotals
 
 POOLED = "pooled"
 DictRow = dict[str, Any]
@@ -83,8 +84,8 @@ def _of_result(result: WeekResult, places: Places) -> DictRow:
         "warnings": canonical_json(warnings),
         "gate": _nested(result.gate, places),
         "pricing": _nested(pricing_facts(result), places),
-        "pairs_scored": len(result.scores),
-        "pairs_flagged": int(result.scores["flagged"].sum()),
+        "pairs_scored": result.totals.pairs,
+        "pairs_flagged": result.totals.flagged,
         "expected_saving": plain(result.expected_saving),
         "expected_cost": plain(result.expected_cost),
         "expected_cost_ignoring": plain(result.expected_cost_ignoring),
@@ -115,40 +116,30 @@ def pricing_facts(result: WeekResult) -> DictRow:
 
 def segment_rows(result: WeekResult, places: Places) -> list[DictRow]:
     """A row per fitted matrix, and one for theta over all of them."""
-    scores = result.scores
-    alone = len(result.segments) == 1  # ten million rows are neither copied nor summed twice
-    in_all = _sums(scores)
     rows = [
         {
-            **_segment_base(
-                result,
-                part.name,
-                part.theta,
-                in_all if alone else _sums(scores.loc[scores["segment"] == part.name, list(_SUMMED)]),
-            ),
+            **_segment_base(result, part.name, part.theta, result.totals_of(part.name)),
             **_segment_fit(part, places),
         }
         for part in result.segments
     ]
-    return [*rows, _segment_base(result, POOLED, result.pooled, in_all)]
+    return [*rows, _segment_base(result, POOLED, result.pooled, result.totals)]
 
 
-def _sums(scores: pd.DataFrame) -> DictRow:
-    flagged = scores["flagged"]
-    missed = scores["anomaly_probability"] * scores["cost_missed"]
+def _sums(totals: ScoreTotals) -> DictRow:
     return {
-        "stores": int(scores["store_id"].nunique()),
-        "skus": int(scores["sku_id"].nunique()),
-        "pairs": len(scores),
-        "pairs_flagged": int(flagged.sum()),
-        "units": plain(float(scores["units"].sum())),
-        "expected_units": plain(float(scores["expected_units"].sum())),
-        "expected_saving": plain(float(scores.loc[flagged, "expected_saving"].sum())),
-        "expected_cost_ignoring": plain(float(missed.sum())),
+        "stores": totals.stores,
+        "skus": totals.skus,
+        "pairs": totals.pairs,
+        "pairs_flagged": totals.flagged,
+        "units": plain(totals.units),
+        "expected_units": plain(totals.expected_units),
+        "expected_saving": plain(totals.expected_saving),
+        "expected_cost_ignoring": plain(totals.expected_cost_ignoring),
     }
 
 
-def _segment_base(result: WeekResult, name: str, theta: Theta, sums: DictRow) -> DictRow:
+def _segment_base(result: WeekResult, name: str, theta: Theta, totals: ScoreTotals) -> DictRow:
     return {
         "run_id": result.run_id,
         "segment": name,
@@ -157,7 +148,7 @@ def _segment_base(result: WeekResult, name: str, theta: Theta, sums: DictRow) ->
         "at_bound": bool(theta.at_bound),
         "identified": bool(theta.identified),
         "reason": theta.reason,
-        **sums,
+        **_sums(totals),
         **dict.fromkeys(_FIT_COLUMNS),
         "calibration": result.pricing.version,
         **_over_weeks(result.over_weeks.get(name)),
@@ -172,16 +163,6 @@ def _over_weeks(pooled: OverWeeks | None) -> DictRow:
     return {**moved, "weeks_pooled": pooled.weeks}
 
 
-_SUMMED = (
-    "store_id",
-    "sku_id",
-    "units",
-    "expected_units",
-    "anomaly_probability",
-    "cost_missed",
-    "expected_saving",
-    "flagged",
-)
 _FIT_COLUMNS = (
     "rank",
     "noise",

@@ -126,7 +126,7 @@ def build_content(
         days=days(result.week),
         run_id=clean(result.run_id),
         to_check=len(flags),
-        scored=len(result.scores),
+        scored=result.totals.pairs,
         stores_scored=result.coverage.stores_reporting,
         saving=result.expected_saving,
         cost_ignoring=result.expected_cost_ignoring,

@@ -14,6 +14,7 @@ from ew_pipeline.publish.report.drawing import ACCENT, FLAG, INK, MUTED, SERIES,
 from ew_pipeline.publish.report.words import clean, count, plural, share
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WRONG, SegmentResult, WeekResult
+from ew_pipeline.weekly.totals import PROBABILITY_BINS, ScoreTotals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,10 +24,9 @@ DRAWN_SEGMENTS = len(SERIES)
 SERIES_WEEKS = 52
 CELLS = 56  # of the density, along each axis
 DENSITY_LEVELS = 5
-SAMPLED_PAIRS = 1_000_000
 MARKED_FLAGS = 500
 HALF_WIDTH = 1.645  # of a 90% interval, in standard deviations
-BINS = 20
+
 SHOWN_VALUES = 20
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -42,9 +42,9 @@ def make_plots(
         theta_plot(result, series),
         singular_values_plot(result.segments),
         rank_plot(result.segments),
-        probability_plot(result.scores, result.pricing.chance.name),
+        probability_plot(result.totals, result.pricing.chance.name),
         None if calibration is None else calibration_plot(calibration, calibration_of),
-        sales_plot(result.scores),
+        sales_plot(result.totals, result.flags.head(MARKED_FLAGS)),
     )
     return {plot.name: plot for plot in found if plot is not None}
 
@@ -191,17 +191,15 @@ def calibration_plot(table: CalibrationTable, of: str = "") -> Plot:
     return draw("calibration", "Calibration", words, 3.1, paint)
 
 
-def probability_plot(scores: pd.DataFrame, name: str = WRONG.name) -> Plot | None:
+def probability_plot(totals: ScoreTotals, name: str = WRONG.name) -> Plot | None:
     """How many pairs have which probability; flagged ones stand out."""
-    if scores.empty:
+    if not totals.pairs:
         return None
-    cell = np.minimum((scores["anomaly_probability"].to_numpy() * BINS).astype(np.int64), BINS - 1)
-    flagged = scores["flagged"].to_numpy(dtype=bool)
-    every, chosen = np.bincount(cell, minlength=BINS), np.bincount(cell[flagged], minlength=BINS)
-    left = np.arange(BINS) / BINS
+    every, chosen = totals.by_probability, totals.flagged_by_probability
+    left = np.arange(PROBABILITY_BINS) / PROBABILITY_BINS
 
     def paint(axes: list[Axes]) -> None:
-        width = 0.86 / BINS
+        width = 0.86 / PROBABILITY_BINS
         axes[0].bar(left, every, width, color=ACCENT, alpha=0.35, align="edge", label="all scored pairs")
         axes[0].bar(left, chosen, width, color=FLAG, align="edge", label="to check")
         axes[0].set_yscale("log")
@@ -214,21 +212,17 @@ def probability_plot(scores: pd.DataFrame, name: str = WRONG.name) -> Plot | Non
         axes[0].grid(axis="x", visible=False)
         axes[0].legend(loc="upper right", fontsize=8.5)
 
-    above = int(every[BINS // 2 :].sum())
-    words = f"{count(above)} of {count(len(scores))} pairs have a probability above 50%."
+    above = int(every[PROBABILITY_BINS // 2 :].sum())
+    words = f"{count(above)} of {count(totals.pairs)} pairs have a probability above 50%."
     return draw("probability", "How sure the model is", words, 3.1, paint)
 
 
-def sales_plot(scores: pd.DataFrame) -> Plot | None:
+def sales_plot(totals: ScoreTotals, strongest: pd.DataFrame) -> Plot | None:
     """Sold against expected of every scored pair as a density, the strongest flags as points."""
-    if scores.empty:
+    if not totals.pairs:
         return None
-    step = -(-len(scores) // SAMPLED_PAIRS)  # every so many pairs give the same picture
-    x, y = _log_sales(scores.iloc[::step])
-    flagged = np.flatnonzero(scores["flagged"].to_numpy(dtype=bool))
-    saving = scores["expected_saving"].to_numpy()[flagged]
-    marked = flagged[np.argsort(-saving, kind="stable")[:MARKED_FLAGS]]
-    marked_x, marked_y = _log_sales(scores.iloc[marked])
+    x, y = _log_sales(totals.sample)
+    marked_x, marked_y = _log_sales(strongest)
     top = max(float(values.max(initial=1.0)) for values in (x, y, marked_x, marked_y)) * 1.02
     density = _density(x, y, top)
 
@@ -246,15 +240,15 @@ def sales_plot(scores: pd.DataFrame) -> Plot | None:
         axis.set_xlabel("expected, if healthy")
         axis.set_ylabel("sold")
         axis.tick_params(labelcolor=MUTED)
-        if marked.size:
+        if marked_x.size:
             axis.legend(loc="upper left", fontsize=8.5, labelcolor=INK)
 
     shown = (
         ""
-        if marked.size == flagged.size
-        else f", of which the {count(marked.size)} that save most are marked"
+        if marked_x.size == totals.flagged
+        else f", of which the {count(marked_x.size)} that save most are marked"
     )
-    words = f"{count(len(scores))} scored pairs, shaded by number; {count(flagged.size)} to check{shown}."
+    words = f"{count(totals.pairs)} scored pairs, shaded by number; {count(totals.flagged)} to check{shown}."
     return draw("sales", "Sold against expected", words, 4.1, paint)
 
 

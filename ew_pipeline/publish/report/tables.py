@@ -103,7 +103,7 @@ def coverage_table(result: WeekResult) -> Table:
         ("Pairs observed", count(c.pairs_observed)),
         ("… with zero sales", f"{count(c.pairs_zero)} ({share(c.pairs_zero / max(c.pairs_observed, 1))})"),
         ("… of them with no row in the file", count(c.pairs_zero_filled)),
-        ("Pairs scored", count(len(result.scores))),
+        ("Pairs scored", count(result.totals.pairs)),
         ("Pairs not scored, too little data", count(c.pairs_not_scored)),
         ("Pairs sold but not listed, left out", count(c.pairs_unlisted)),
         (f"Pairs on promotion, {promoted}", count(c.pairs_promoted)),

@@ -1,0 +1,81 @@
+"""What is said of all scored pairs of a week together, wherever their rows are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ew_pipeline.algorithm.types import Bool, Float, Int64
+
+PROBABILITY_BINS = 20
+SAMPLED_PAIRS = 1_000_000  # give the same picture as all of them
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTotals:
+    """Of the scored pairs.
+
+    Attributes
+    ----------
+    units, expected_units : sums.
+    expected_saving : of the flagged pairs. expected_cost_ignoring : of doing nothing, P(wrong) x missed.
+    by_probability, flagged_by_probability : pairs by what is priced, in equal steps from 0 to 1.
+    sample : expected_units and units of every so many pairs.
+    """
+
+    pairs: int
+    flagged: int
+    stores: int
+    skus: int
+    units: float
+    expected_units: float
+    expected_saving: float
+    expected_cost_ignoring: float
+    by_probability: Int64
+    flagged_by_probability: Int64
+    sample: pd.DataFrame
+
+    @classmethod
+    def of(cls, scores: pd.DataFrame) -> ScoreTotals:
+        """Of scores as ``decide`` makes them."""
+        flagged = scores["flagged"].to_numpy(dtype=bool)
+        probability = scores["anomaly_probability"].to_numpy()
+        every, chosen = count_by_probability(probability, flagged)
+        return cls(
+            pairs=len(scores),
+            flagged=int(np.count_nonzero(flagged)),
+            stores=int(scores["store_id"].nunique()),
+            skus=int(scores["sku_id"].nunique()),
+            units=float(scores["units"].sum()),
+            expected_units=float(scores["expected_units"].sum()),
+            expected_saving=float(scores.loc[flagged, "expected_saving"].sum()),
+            expected_cost_ignoring=float((scores["anomaly_probability"] * scores["cost_missed"]).sum()),
+            by_probability=every,
+            flagged_by_probability=chosen,
+            sample=sample_of(scores, len(scores)),
+        )
+
+    @property
+    def flagged_share(self) -> float:
+        return self.flagged / self.pairs if self.pairs else 0.0
+
+    @property
+    def expected_cost(self) -> float:
+        """With the checks made."""
+        return self.expected_cost_ignoring - self.expected_saving
+
+
+def count_by_probability(probability: Float, flagged: Bool) -> tuple[Int64, Int64]:
+    """All pairs, and the flagged ones, in each step of the probability."""
+    last = PROBABILITY_BINS - 1
+    step = np.minimum((probability * PROBABILITY_BINS).astype(np.int64), last)
+    every = np.bincount(step, minlength=PROBABILITY_BINS)
+    return every, np.bincount(step[flagged], minlength=PROBABILITY_BINS)
+
+
+def sample_of(scores: pd.DataFrame, pairs: int) -> pd.DataFrame:
+    """Every so many rows of scores that are some or all of a week of so many ``pairs``."""
+    step = max(1, -(-pairs // SAMPLED_PAIRS))
+    return scores[["expected_units", "units"]].iloc[::step]
