@@ -38,11 +38,14 @@ def decide(
     costs = _costs(fitted, scores)
     saving = expected_saving(f, costs)
     flags = _flags(f, costs, scores, config.max_checks_per_store)
-    scores["threshold"] = np.broadcast_to(np.asarray(costs.threshold), f.shape)
-    scores["expected_saving"] = saving
-    scores["flagged"] = flags
-    scores["store_rank"] = _places(scores, saving, flags)
-    scores["reasons"] = _reasons(scores, flags)
+    decided = {
+        "threshold": np.broadcast_to(np.asarray(costs.threshold), f.shape),
+        "expected_saving": saving,
+        "flagged": flags,
+        "store_rank": _places(scores, saving, flags),
+        "reasons": _reasons(scores, flags),
+    }
+    scores = pd.DataFrame({**scores, **decided}, copy=False)  # one by one, each column would be copied
     if config.random_check_share > 0:
         scores[DRAWN] = random_slice(scores, week, config.random_check_share, config.detector.random_state)
     return scores
