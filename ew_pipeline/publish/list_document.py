@@ -66,13 +66,10 @@ def _of_stores(stores: pa.Array, random: Bool, saving: Float, files: Mapping[str
 
 def _of_checks(listed: pa.Table) -> Iterator[bytes]:
     """Many checks at once, an object each."""
+    columns = {name: _encoded(name, listed[name].combine_chunks()) for name in listed.column_names}
     for first in range(0, len(listed), AT_ONCE):
-        part = listed.slice(first, AT_ONCE).combine_chunks()
-        yield _without_end(
-            json_objects(
-                {name: _encoded(name, part[name].chunk(0)) for name in part.column_names}, BETWEEN.decode()
-            )
-        )
+        part = {name: texts.slice(first, AT_ONCE) for name, texts in columns.items()}
+        yield _without_end(json_objects(part, BETWEEN.decode()))
 
 
 def _encoded(name: str, values: pa.Array) -> pa.Array:
