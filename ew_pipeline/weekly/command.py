@@ -14,6 +14,7 @@ from ew_pipeline.data.contract.gx_run import load_great_expectations
 from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
+from ew_pipeline.publish.report.drawing import load_matplotlib
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.follow import follow_drift
@@ -124,8 +125,9 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
         from flows.weekly import weekly  # imports Prefect, while its server boots
 
-        if not api.answers():  # in a new home it makes its database first: time for what is imported next
-            load_great_expectations()
+        for load in (load_great_expectations, load_matplotlib):  # needed soon, and the server may still boot
+            if not api.answers():
+                load()
         api.wait()
         with _imports_set_aside():
             return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))

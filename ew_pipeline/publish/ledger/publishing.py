@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ DictRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Hashes of what the run wrote, taken before the transaction."""
+    """Hashes of what the run wrote."""
 
     report: str
     report_hash: str
@@ -91,17 +91,21 @@ def refuse_unpublishable(result: WeekResult, override: Override | None) -> None:
 def prepare_publication(
     result: WeekResult,
     current: DatabaseRow[Any] | None,
-    artifacts: Artifacts,
+    hashed: Future[Artifacts],
     *,
     number: int,
     by: str,
     override: Override | None,
 ) -> tuple[DictRow, FlagTable]:
-    """The row of ``publications`` and its chained flags. Call it with the chain's head locked."""
+    """The row of ``publications`` and its chained flags. Call it with the chain's head locked.
+
+    ``hashed`` is asked for last: while flags are chained, files are hashed on another core.
+    """
     used = override if result.held else None
     start = flags_start(number, str(result.week), result.run_id)
     flags = flag_table(result, number)
     hashes = chain_flags(start, flags.texts())
+    artifacts = hashed.result()
     publication = {
         "id": number,
         "week": str(result.week),

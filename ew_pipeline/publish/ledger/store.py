@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,8 +120,8 @@ class Ledger(LedgerReader):
         new publication supersedes the live one, which stays readable.
         """
         refuse_unpublishable(result, override)
-        artifacts = Artifacts.of(result.folder, report, self._places)
-        with self._writing() as transaction:
+        with ThreadPoolExecutor(1) as beside, self._writing() as transaction:
+            hashed = beside.submit(Artifacts.of, result.folder, report, self._places)
             current = queries.newest_version(transaction.connection, str(result.week))
             if current is not None:
                 live = publication_of(current._asdict(), self._places)
@@ -131,7 +132,7 @@ class Ledger(LedgerReader):
             row, flags = prepare_publication(
                 result,
                 current,
-                artifacts,
+                hashed,
                 number=transaction.next_id(tables.publications),
                 by=by,
                 override=override,

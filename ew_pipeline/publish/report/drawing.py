@@ -67,6 +67,12 @@ class Plot:
     svg: str
 
 
+def load_matplotlib() -> None:
+    """Import what draws: half a second, which a run may spend while it waits for others."""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
+
+
 def draw(
     name: str,
     title: str,
