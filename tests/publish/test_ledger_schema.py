@@ -59,6 +59,19 @@ def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home
         assert ledger.verify(expected=head) == []
 
 
+def test_flags_are_found_by_index_and_written_to_no_other(tmp_path):
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, ledger._engine.connect() as connection:
+        asked = "SELECT * FROM flags WHERE publication_id = 1"
+        for condition in (
+            "ORDER BY position",
+            "AND store_id = 'S1'",
+            "AND store_id = 'S1' AND sku_id = 'K1'",
+        ):
+            (plan,) = connection.execute(text(f"EXPLAIN QUERY PLAN {asked} {condition}")).scalars("detail")
+            assert plan.startswith("SEARCH flags USING INDEX")
+        assert connection.execute(text("SELECT count(*) FROM pragma_index_list('flags')")).scalar_one() == 2
+
+
 def test_several_processes_make_one_ledger(ledger_url, home):
     processes = [Forked(ledger_id, ledger_url, home) for _ in range(6)]
     assert len({process.result() for process in processes}) == 1
