@@ -22,6 +22,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,8 +132,13 @@ class SnapshotWriter:
         kinds = _kinds(table, columns)
         name = table if part is None else f"{table}/{part}"
         rows = len(next(iter(columns.values())))
-        self._parts[name] = _part_hash(name, rows, kinds, columns)
         self._rows[table] = self._rows.get(table, 0) + rows
+        with ThreadPoolExecutor(1) as beside:  # both work outside of Python
+            hashed = beside.submit(_part_hash, name, rows, kinds, columns)
+            self._write(table, columns, rows)
+            self._parts[name] = hashed.result()
+
+    def _write(self, table: str, columns: Mapping[str, Column], rows: int) -> None:
         arrow = pa.table({column: _arrow(value) for column, value in columns.items()})
         with writing_to(self._folder.parent):
             if table not in self._writers:
@@ -219,15 +225,17 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_table(
-    folder: Path, table: str, columns: Sequence[str] | None = None, part: int | None = None
+    folder: Path, table: str, columns: Sequence[str] | None = None, part: int | None = None, without: str = ""
 ) -> pa.Table:
-    """A table of a snapshot, text as dictionary codes; ``part``: the row group of one week of sales."""
+    """A table of a snapshot, text as dictionary codes; ``part``: the row group of one week of sales;
+    ``without``: a column that is not read."""
     path = folder / f"{table}.parquet"
     try:
         file = pq.ParquetFile(path, memory_map=False)
         text = [
             name for name in file.schema_arrow.names if pa.types.is_string(file.schema_arrow.field(name).type)
         ]
+        columns = [name for name in columns or file.schema_arrow.names if name != without]
         file = pq.ParquetFile(path, read_dictionary=text)
         return file.read(columns) if part is None else file.read_row_group(part, columns)
     except (OSError, pa.ArrowException) as error:

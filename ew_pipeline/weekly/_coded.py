@@ -53,7 +53,7 @@ def read_coded(folder: Path) -> CodedSnapshot:
     manifest = read_manifest(folder)
     tables = {name: read_table(folder, name) for name in manifest.tables if name != "sales"}
     # One week at a time: text never stands side by side with the codes of all weeks.
-    parts = [read_table(folder, "sales", part=part) for part in range(len(manifest.weeks))]
+    parts = [read_table(folder, "sales", part=part, without="week") for part in range(len(manifest.weeks))]
     axes = [*parts, *(tables[name] for name in ("listing", "withheld") if name in tables)]
     store_ids, sku_ids = _ids(axes, "store_id"), _ids(axes, "sku_id")
     shape = store_ids.size, sku_ids.size
@@ -83,7 +83,8 @@ def _text(column: pa.ChunkedArray) -> tuple[Codes, npt.NDArray[np.str_]]:
             if joined.num_chunks
             else pa.array([], pa.dictionary(pa.int32(), pa.string()))
         )
-    codes = joined.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    indices = joined.indices.fill_null(-1) if joined.null_count else joined.indices
+    codes = indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
     return codes, np.array(joined.dictionary.to_pylist(), dtype=np.str_)
 
 

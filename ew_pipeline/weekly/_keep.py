@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ew_pipeline.data._sql_text import number
 from ew_pipeline.data.contract.faults import LABEL
 from ew_pipeline.data.contract.reading import Opened
 from ew_pipeline.data.snapshot import SnapshotWriter
@@ -65,6 +66,8 @@ def _add_sales(
     columns += [f"coalesce({name}, 0) AS {name}" for name in flags]
     columns += ["segment"] if opened.segment is not None else []
     faulty = f"rowid IN ({FAULTY.format('sales')})"
+    if not number(f"SELECT count(*) FROM ({FAULTY.format('sales')})", connection):
+        faulty = "false"  # of ten million rows, none need be looked up
     with_faults = dict(
         connection.execute(
             f"SELECT CAST(week AS VARCHAR), bool_or({faulty}) FROM sales WHERE week IS NOT NULL GROUP BY 1"

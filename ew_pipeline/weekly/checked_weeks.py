@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,19 @@ class CheckedWeeks:
         self._files = KeptFiles(folder, most_bytes)
         self._paths = _paths(spec)
         self._marks = _marks(self._paths)
-        self._key = _key(self._paths, opened) if self._paths else ""
+        self._opened = opened
         self.taken: dict[str, Columns] = {}
+
+    @cached_property
+    def _key(self) -> str:
+        """Made when it is asked for: a file of one large week, of which nothing is kept, is not hashed."""
+        return _key(self._paths, self._opened) if self._paths else ""
 
     def take(self, weeks: Iterable[Week]) -> set[Week]:
         """Those of ``weeks`` that are known to be without fault."""
-        for week in weeks if self._key else ():
+        for week in weeks:
+            if not self._key:
+                break
             kept = self._files.read(self._name(str(week)))
             columns = None if kept is None else _from_arrays(kept)
             if columns is not None:
@@ -69,7 +77,7 @@ class CheckedWeeks:
 
     def keep(self, week: str, columns: Columns) -> None:
         """A week without fault, just read; not if the file has changed meanwhile, or the week is large."""
-        if self._key and len(columns["units"]) <= MOST_ROWS and _marks(self._paths) == self._marks:
+        if len(columns["units"]) <= MOST_ROWS and self._key and _marks(self._paths) == self._marks:
             self._files.write(self._name(week), _to_arrays(columns))
 
     def _name(self, week: str) -> str:

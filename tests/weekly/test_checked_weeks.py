@@ -13,6 +13,7 @@ from weekly.week_tables import WEEK, label, sales_table
 
 from ew_pipeline.data.snapshot import read_table
 from ew_pipeline.settings import ContractLimits, RunConfig, Settings
+from ew_pipeline.weekly import checked_weeks
 from ew_pipeline.weekly.checked_weeks import CheckedWeeks
 from ew_pipeline.weekly.ingest import ingest
 from ew_pipeline.weekly.records import Contract, Snapshot, WeekRequest
@@ -117,3 +118,15 @@ def test_a_file_that_changes_while_it_is_read_leaves_nothing_behind(tmp_path):
     written(tmp_path, pd.concat([GOOD, GOOD]))
     known.keep(label(1), {"units": np.zeros(12, dtype=np.int32)})
     assert not (tmp_path / "checked").exists()
+
+
+def test_a_file_of_one_week_that_is_too_large_to_be_kept_is_not_hashed(tmp_path, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(checked_weeks, "file_hash", lambda path: hashed.append(path) or "a hash")
+    sales = written(tmp_path, GOOD[GOOD["week"] == str(WEEK)])
+    monkeypatch.setattr(checked_weeks, "MOST_ROWS", 11)
+    run(tmp_path / "home", sales)
+    assert hashed == []
+    monkeypatch.setattr(checked_weeks, "MOST_ROWS", 12)
+    run(tmp_path / "home", sales)
+    assert hashed == [sales]

@@ -18,6 +18,7 @@ from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import plain
 from ew_pipeline.publish.ledger.places import Places, moment, now
 from ew_pipeline.publish.ledger.records import RunInfo, Status
+from ew_pipeline.publish.text_columns import text_column
 from ew_pipeline.weekly.records import OverWeeks, SegmentResult, WeekResult
 from ew_pipeline.weekly.totals import ScoreTotals
 
@@ -238,7 +239,7 @@ def plain_list(column: pd.Series[Any]) -> list[Any]:
         return list(column.to_numpy(np.int64).tolist())
     if pd.api.types.is_numeric_dtype(column):
         return list((column.to_numpy(np.float64) + 0.0).tolist())
-    return list(column.astype("str").tolist())
+    return list(text_column(column).to_pylist())
 
 
 def _nested(value: Any, places: Places) -> str | None:
