@@ -18,13 +18,13 @@ from ew_pipeline.algorithm.binned_theta import binned_theta
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import FULL, QUICK, Effort
+from ew_pipeline.algorithm.large import FULL, QUICK, Effort, Fitted
 from ew_pipeline.algorithm.large_rank import large_ranks, sketch, sketch_rows
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.some_rows import spread_part
 from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.algorithm.whole_week import LargeFit, fit_large
+from ew_pipeline.algorithm.whole_week import fit_large
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         held_out_curve_=part.curve,
         rank_weights_={part.rank: 1.0},
         diagnostics_={"rounds": float(fit.rounds), "sweeps": float(fit.sweeps)},
-        warnings_=_warnings(fit, theta),
+        warnings_=large_warnings(fit, theta),
         probability=plan.probability,
         drop_fraction=plan.drop_fraction,
     )
@@ -117,7 +117,8 @@ def _ranks(plan: Plan) -> tuple[int, ...]:
     return large_ranks(plan.sales.shape, plan.sales.n_observed, plan.max_rank)
 
 
-def _warnings(fit: LargeFit, theta: Theta) -> tuple[str, ...]:
+def large_warnings(fit: Fitted, theta: Theta) -> tuple[str, ...]:
+    """What to say of a fit that should not be relied on."""
     words = []
     if not fit.converged:
         words.append("the fit did not converge; do not publish it")

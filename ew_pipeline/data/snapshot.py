@@ -44,6 +44,7 @@ Column = NDArray[Any] | pd.Categorical  # numbers, or text as codes
 
 RULE = 1
 MANIFEST = "manifest.json"
+NOT_KEPT = "files-"  # begins the data hash of sales that are too many to be kept here (``is_kept``)
 UNFINISHED = ".making-"
 STALE_SECONDS = 24 * 3600
 TYPES: dict[str, np.dtype[Any]] = {"count": np.dtype("<i4"), "flag": np.dtype("u1"), "money": np.dtype("<f8")}
@@ -188,8 +189,19 @@ class SnapshotWriter:
         return Snapshot(data_hash, place)
 
 
+def is_kept(data_hash: str) -> bool:
+    """Whether there is a snapshot. There is none of sales that were read by row blocks, where they lie: their
+    hash is that of the files' hashes."""
+    return not data_hash.startswith(NOT_KEPT)
+
+
 def load_snapshot(data_hash: str, settings: Settings) -> Snapshot:
     """The snapshot with this hash, after checking that every file is what was written."""
+    if not is_kept(data_hash):
+        raise DataError(
+            "sales that were read by row blocks are not kept; the run's inputs.json names files and hashes.",
+            "run the week again from them: ew run --blocks …",
+        )
     folder = settings.snapshots / data_hash
     if not folder.is_dir():
         raise DataError(

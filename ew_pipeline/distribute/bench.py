@@ -25,8 +25,7 @@ from ew_pipeline.algorithm.row_blocks import Blocks, LocalBlocks, RowBlock, arra
 from ew_pipeline.console import emit_json, messages, results, step
 from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import connected
-from ew_pipeline.distribute.partitions import load_blocks, read_block
-from ew_pipeline.week import Week
+from ew_pipeline.distribute.partitions import Reading, load_blocks, read_block, take_census
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -105,7 +104,7 @@ def measure(
     with connected(address) as client:
         client.wait_for_workers(workers)
         cpu_before = _cpu(client)
-        on_cluster = load_blocks(client, folder, Week.parse(WEEK), block_entries=1)
+        on_cluster = load_blocks(client, take_census(client, folder, Reading(WEEK)), block_entries=1)
         _empty(on_cluster)
         load_cpu = _cpu(client) - cpu_before
         state = _started(on_cluster, rank, seed)
@@ -189,7 +188,9 @@ def _local(paths: list[Path], like: ClusterBlocks) -> LocalBlocks:
     skus = np.unique(np.concatenate([frame["sku_id"].to_numpy(dtype=str) for frame in ids]))
     for k, (path, frame) in enumerate(zip(paths, ids, strict=True)):
         stores = np.unique(frame["store_id"].to_numpy(dtype=str))
-        blocks.append(read_block([str(path)], WEEK, stores, skus, int(like.row_bounds[k]), first_entry))
+        blocks.append(
+            read_block([str(path)], Reading(WEEK), stores, skus, int(like.row_bounds[k]), first_entry)
+        )
         first_entry += len(frame)
     return LocalBlocks(tuple(blocks), like.shape, like.row_bounds, like.n_observed)
 

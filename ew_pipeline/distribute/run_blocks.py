@@ -1,81 +1,165 @@
-"""`ew run --blocks`: one week that is too large for a machine, from its partitions to scores."""
+"""`ew run --blocks`: one week that is too large for a machine, from its partitions to published flags.
+
+The steps are those of ``weekly.run``. Rows, predictions and scores stay with the workers; theta, factors,
+sums and the rows to check come to this machine.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ew_pipeline.console import emit_json, messages
-from ew_pipeline.distribute.blocks import ClusterBlocks, Traffic
+from ew_pipeline.algorithm.factors import LowRankFactors
+from ew_pipeline.algorithm.large_tier import large_warnings
+from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import check_workers, connected
-from ew_pipeline.distribute.fit import BlockWeek, fit_by_blocks
-from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, load_blocks
-from ew_pipeline.errors import EwError, UsageError
+from ew_pipeline.distribute.decide import SEGMENT, Decided, decide_by_blocks, pairs_without_sales
+from ew_pipeline.distribute.fit import FittedBlocks, fit_by_blocks
+from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, Reading, load_blocks, take_census
+from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger, RunInfo
-from ew_pipeline.settings import Settings
-from ew_pipeline.weekly.records import WeekRequest
-from ew_pipeline.weekly.run import begin
+from ew_pipeline.provenance import code_version, environment
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.fit import curve_points
+from ew_pipeline.weekly.gate import gate
+from ew_pipeline.weekly.records import (
+    Contract,
+    Coverage,
+    Pricing,
+    Provenance,
+    SegmentResult,
+    WeekRequest,
+    WeekResult,
+)
+from ew_pipeline.weekly.run import Attempt, Outcome, attempted, conclude, last_ranks, unchanged
+from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
+from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
-SUMMARY = "week.json"
+INPUTS = "inputs.json"  # in the run's folder: the files that were read, with their hashes
+BLOCKS = "blocks.json"  # there too: work done, bytes moved
 THREADS = 1  # of a block: a worker has as many blocks at a time as it has threads
 
 
 @dataclass(frozen=True, eq=False)
-class BlocksOutcome:
-    """A week computed by row blocks."""
+class Computed:
+    """A week that the workers have fitted and decided."""
 
-    run_id: str
-    folder: Path
-    blocks: int
-    week: BlockWeek
-    traffic: Traffic
+    fitted: FittedBlocks
+    decided: Decided
+    shape: tuple[int, int]
+    pairs: int
+    zero: int
+    seconds: float
 
 
 def run_blocks(
-    request: WeekRequest, settings: Settings, steps: Steps, block_entries: int = BLOCK_ENTRIES
-) -> BlocksOutcome:
-    """Compute the week and record it as a shadow run; nothing of it is brought to this machine but theta,
-    factors and counts. Scores are in ``runs/<run>/scores``, one file for each block."""
-    address = _refuse_what_blocks_cannot(request, settings)
-    attempt = begin(request, settings)
-    with Ledger.open(settings.ledger_url, home=settings.root) as ledger:
-        try:
-            with connected(address) as client:
-                check_workers(client, settings, {"sales": request.sales})
-                blocks = steps(
-                    "agree on ids and read the partitions",
-                    lambda: load_blocks(client, Path(request.sales), request.week, block_entries),
-                    detail=_loaded,
-                )
-                week = steps(
-                    "fit by row blocks",
-                    lambda: fit_by_blocks(blocks, request.config, attempt.folder / "scores", THREADS),
-                    detail=lambda found: f"rank {found.rank}, {found.sweeps} sweeps, {found.flagged:,} flags",
-                )
-            outcome = BlocksOutcome(attempt.run_id, attempt.folder, len(blocks.blocks), week, blocks.traffic)
-            _write(outcome)
-            failure = None
-        except EwError as error:
-            failure = error
-        info = RunInfo(
-            run_id=attempt.run_id,
-            week=request.week,
-            started_at=attempt.started_at,
-            config=request.config,
-            folder=attempt.folder,
-            shadow=True,
-            contract=None,
-            timings=steps.timings,
+    request: WeekRequest,
+    settings: Settings,
+    steps: Steps,
+    tracking: Tracking,
+    block_entries: int = BLOCK_ENTRIES,
+) -> Outcome:
+    """Run one week. What it made is in ``runs/<run_id>``, the scores of all pairs in ``scores`` there."""
+    request = replace(request, blocks_on=_refuse_what_blocks_cannot(request, settings))
+
+    def compute(ledger: Ledger, attempt: Attempt) -> Outcome:
+        return _run(request, settings, steps, tracking, ledger, attempt, block_entries)
+
+    return attempted(request, settings, steps, compute)
+
+
+def _run(
+    request: WeekRequest,
+    settings: Settings,
+    steps: Steps,
+    tracking: Tracking,
+    ledger: Ledger,
+    attempt: Attempt,
+    block_entries: int,
+) -> Outcome:
+    week, config = request.week, request.config
+    with connected(str(request.blocks_on)) as client:
+        check_workers(client, settings, {"sales": request.sales})
+        files = steps(
+            "agree on ids",
+            lambda: take_census(client, Path(request.sales), Reading.of(week, config)),
+            detail=lambda found: f"{found.rows:,} rows in {len(found.files)} files",
+        )
+        provenance = Provenance(
+            data_hash=files.data_hash,
+            config_hash=config.hash,
+            code_version=code_version(),
+            seed=config.detector.random_state,
+            environment=environment(),
             flow_run_id=steps.flow_run_id,
         )
-        if failure is not None:
-            ledger.record_run(info, "failed", by=settings.actor, error=str(failure))
-            raise failure
-        ledger.record_run(info, "shadow", by=settings.actor)
-    return outcome
+        if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
+            return same
+        _write(attempt.folder / INPUTS, _inputs(files))
+        blocks = load_blocks(client, files, block_entries)
+        computed = _compute(blocks, request, attempt.folder, steps)
+        _write(attempt.folder / BLOCKS, _work(blocks, computed))
+    segments = (_segment(computed),)
+    coverage = _coverage(files, computed)
+    totals = computed.decided.totals
+    pricing = _pricing(config)
+    theta = computed.fitted.theta
+    result = WeekResult(
+        run_id=attempt.run_id,
+        week=week,
+        started_at=attempt.started_at,
+        shadow=request.shadow,
+        config=config,
+        contract=_contract(files, attempt.folder),
+        coverage=coverage,
+        segments=segments,
+        pooled=theta,
+        scores=computed.decided.scores(),
+        given_totals=totals,
+        score_files=computed.decided.files,
+        gate=gate(segments, totals, coverage, config, last_ranks(ledger, week), pricing),
+        provenance=provenance,
+        folder=attempt.folder,
+        timings=steps.timings,
+        override=request.override,
+        pricing=pricing,
+        over_weeks=over_weeks(segments, theta, ledger.segments_series(week.shift(-1), THETA_WEEKS)),
+    )
+    return conclude(request, result, settings, steps, tracking, ledger)
+
+
+def _compute(blocks: ClusterBlocks, request: WeekRequest, folder: Path, steps: Steps) -> Computed:
+    zero: int = steps(
+        "read the partitions",
+        lambda: blocks.total(pairs_without_sales, []),
+        detail=lambda _: _size(blocks),
+    )
+    if zero == 0 and request.config.zero_rule == "auto":
+        raise DataError(
+            f"no row of {request.week} has zero units: pairs that sold nothing seem to be missing.",
+            "add them, or say that none is missing: --zero-rule explicit",
+        )
+    started = time.perf_counter()
+    fitted = steps(
+        "fit by row blocks",
+        lambda: fit_by_blocks(blocks, request.config, THREADS),
+        detail=lambda found: f"rank {found.rank}, {found.fit.sweeps} sweeps",
+    )
+    seconds = time.perf_counter() - started
+    decided = steps(
+        "decide what to check",
+        lambda: decide_by_blocks(
+            blocks, fitted.fit.predictions, fitted.fit.column_entries, request.week, request.config, folder
+        ),
+        detail=lambda found: f"{found.totals.flagged:,} of {found.totals.pairs:,} pairs",
+    )
+    return Computed(fitted, decided, blocks.shape, blocks.n_observed, zero, seconds)
 
 
 def _refuse_what_blocks_cannot(request: WeekRequest, settings: Settings) -> str:
@@ -84,15 +168,11 @@ def _refuse_what_blocks_cannot(request: WeekRequest, settings: Settings) -> str:
             "row blocks are held by the workers of a cluster, and none is named.",
             "add --dask ADDRESS, or set EW_DASK_ADDRESS.",
         )
-    if not request.shadow:
-        raise UsageError(
-            "a week computed by row blocks is not published yet: contract, check lists and ledger rows are "
-            "made on one machine.",
-            "add --shadow; the scores of all pairs are written to the run's folder.",
-        )
     given = [name for name in ("listing", "costs", "stores", "skus") if getattr(request, name) is not None]
     if request.config.segment_by is not None:
         given.append("segment-by")
+    if request.config.zero_rule not in ("auto", "explicit"):
+        given.append(f"zero-rule {request.config.zero_rule}")
     if given:
         raise UsageError(
             f"row blocks do not take --{', --'.join(given)}.",
@@ -101,45 +181,91 @@ def _refuse_what_blocks_cannot(request: WeekRequest, settings: Settings) -> str:
     return settings.dask_address
 
 
-def _loaded(blocks: ClusterBlocks) -> str:
-    return (
-        f"{blocks.n_observed:,} pairs of {blocks.shape[0]:,} stores and {blocks.shape[1]:,} SKUs in "
-        f"{len(blocks.blocks)} blocks"
+def _segment(computed: Computed) -> SegmentResult:
+    fitted, fit = computed.fitted, computed.fitted.fit
+    inverse_size = fit.parameters.inverse_size
+    factors = LowRankFactors(fit.left.astype(float), fit.right.astype(float))
+    return SegmentResult(
+        name=SEGMENT,
+        stores=computed.shape[0],
+        skus=computed.shape[1],
+        pairs=computed.pairs,
+        theta=fitted.theta,
+        rank=fitted.rank,
+        noise="negative_binomial" if inverse_size > 0.0 else "poisson",
+        anomaly=fitted.family.name,
+        dispersion_size=1.0 / inverse_size if inverse_size > 0.0 else math.inf,
+        mode=fitted.mode,
+        mode_reason="by row blocks",
+        converged=fit.converged,
+        null_gain=fit.null_gain,
+        rank_curve=(),
+        held_out_curve=curve_points(fitted.curve),
+        rank_weights={fitted.rank: 1.0},
+        singular_values=tuple(float(value) for value in factors.singular_values()),
+        warnings=large_warnings(fit, fitted.theta),
+        seconds=computed.seconds,
+        model=None,
     )
 
 
-def show_blocks(outcome: BlocksOutcome, as_json: bool) -> None:
-    """The closing lines on stderr; with ``as_json`` the outcome on stdout."""
-    week = outcome.week
-    if as_json:
-        emit_json({"run_id": outcome.run_id, "folder": str(outcome.folder), **described(outcome)})
-    out = messages().print
-    low, high = week.theta.anomaly_rate_interval
-    out(
-        f"{week.flagged:,} of {week.pairs:,} pairs to check; p_A {week.theta.anomaly_rate:.2%} "
-        f"({low:.2%} to {high:.2%}), alpha {week.theta.alpha:.2f}, rank {week.rank}.",
-        markup=False,
-        soft_wrap=True,
+def _coverage(files: Partitions, computed: Computed) -> Coverage:
+    return Coverage(
+        zero_rule="explicit",
+        stores_expected=files.stores + len(files.missing),
+        stores_reporting=files.stores,
+        stores_missing=files.missing,
+        pairs_observed=computed.pairs,
+        pairs_zero=computed.zero,
+        pairs_zero_filled=0,
+        pairs_promoted=files.promoted,
+        pairs_unlisted=0,
+        pairs_not_scored=computed.pairs - computed.decided.totals.pairs,
+        history_weeks=0,
     )
-    if not week.converged:
-        out("The fit did not converge: do not act on it.", markup=False)
-    out(f"Not published (shadow). Scores: {week.scores}", markup=False, soft_wrap=True)
 
 
-def described(outcome: BlocksOutcome) -> dict[str, Any]:
-    """For a program, and for ``week.json``."""
-    week = outcome.week
-    plain = {
-        name: value for name, value in vars(week).items() if name not in ("theta", "rank_curve", "scores")
-    }
+def _contract(files: Partitions, folder: Path) -> Contract:
+    """Rows are checked as they become a matrix, and a faulty one rejects the week: none is set aside."""
+    return Contract(
+        faults=(),
+        rows_read={"sales": files.rows + files.promoted},
+        rows_quarantined=0,
+        quarantine=None,
+        data_docs=folder / "data_docs" / "index.html",
+        ignored_columns={},
+    )
+
+
+def _pricing(config: RunConfig) -> Pricing:
+    words = "the posterior of the week's fit is priced"
+    words += "" if config.probability == "posterior" else ": by row blocks the week is looked at alone"
+    return Pricing(config.probability, "posterior", words)
+
+
+def _inputs(files: Partitions) -> dict[str, Any]:
     return {
-        **plain,
-        "dispersion_size": week.dispersion_size if week.noise == "negative_binomial" else None,
-        "theta": asdict(week.theta),
-        "blocks": outcome.blocks,
-        "traffic": asdict(outcome.traffic),
+        "data_hash": files.data_hash,
+        "files": {one.path: {"sha256": one.sha256, "rows": one.rows} for one in files.files},
     }
 
 
-def _write(outcome: BlocksOutcome) -> None:
-    (outcome.folder / SUMMARY).write_text(json.dumps(described(outcome), indent=1), encoding="utf-8")
+def _work(blocks: ClusterBlocks, computed: Computed) -> dict[str, Any]:
+    fit = computed.fitted.fit
+    return {
+        "blocks": len(blocks.blocks),
+        "rounds": fit.rounds,
+        "sweeps": fit.sweeps,
+        "traffic": asdict(blocks.traffic),
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _size(blocks: ClusterBlocks) -> str:
+    stores, skus = blocks.shape
+    return (
+        f"{blocks.n_observed:,} pairs of {stores:,} stores and {skus:,} SKUs in {len(blocks.blocks)} blocks"
+    )

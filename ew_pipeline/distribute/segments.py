@@ -57,4 +57,5 @@ def fit_on_worker(segment: SegmentInput, config: RunConfig, folder: Path) -> Seg
 
 
 def _read_back(segment: SegmentInput, record: SegmentResult) -> FittedSegment:
+    assert record.model is not None  # only row blocks have none
     return FittedSegment(segment, load_model(record.model).fit, record)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ew_pipeline.data.assortment import Entries, Keys, WeekRows, choose_rule, observe, sold_in
 from ew_pipeline.data.panel import panel_from_keys
-from ew_pipeline.data.snapshot import load_snapshot, read_manifest
+from ew_pipeline.data.snapshot import is_kept, load_snapshot, read_manifest
 from ew_pipeline.errors import DataError
 from ew_pipeline.evaluate.tables import SalesHistory
 from ew_pipeline.publish.ledger import Ledger
@@ -75,9 +75,9 @@ def _hashes(ledger: Ledger) -> dict[Week, str]:
     """The data hash of each week: of what is live, or of the newest run that was held back."""
     found: dict[Week, str] = {}
     for run in ledger.runs(status="held"):  # newest first
-        if run.data_hash is not None:
+        if run.data_hash is not None and is_kept(run.data_hash):
             found.setdefault(run.week, run.data_hash)
-    return found | {one.week: one.data_hash for one in ledger.live()}
+    return found | {one.week: one.data_hash for one in ledger.live() if is_kept(one.data_hash)}
 
 
 def _config(ledger: Ledger, data_hash: str) -> RunConfig:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from ew_pipeline.data.snapshot import load_snapshot
+from ew_pipeline.data.snapshot import is_kept, load_snapshot
 from ew_pipeline.errors import EwError, UsageError
 from ew_pipeline.monitor.checks.draw import DRAWN
-from ew_pipeline.monitor.pair_state import HistoryWeek, as_sentence, pair_state
+from ew_pipeline.monitor.pair_state import HistoryWeek, PairState, as_sentence, pair_state
 from ew_pipeline.monitor.resemblance import Resemblance, resemblance
 from ew_pipeline.publish.ledger import Ledger, Publication, Run
 from ew_pipeline.publish.ledger.publishing import SCORES
 from ew_pipeline.publish.reasons import in_words, percent, short
+from ew_pipeline.publish.scores import BLOCK_SCORES
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.model import load_model
 from ew_pipeline.week import Week
@@ -76,15 +77,19 @@ def explain_pair(
     config = RunConfig.model_validate(run.config)
     zero_rule = str((run.coverage or {}).get("zero_rule", "explicit"))
     gaps: list[str] = []
-    snapshot = load_snapshot(str(run.data_hash), settings)
-    state = pair_state(snapshot.folder, week, config, zero_rule, store, sku)
     score, flagged = _score(ledger, run, publication, store, sku, gaps)
-    alike = _resemblance(ledger, run, store, sku, score, gaps)
+    if is_kept(str(run.data_hash)):
+        snapshot = load_snapshot(str(run.data_hash), settings)
+        state = pair_state(snapshot.folder, week, config, zero_rule, store, sku)
+        alike = _resemblance(ledger, run, store, sku, score, gaps)
+    else:
+        state, alike = _state_by_blocks(week, store, sku, score), None
+        gaps.append("the week was computed by row blocks: other weeks' sales and a model are not kept")
     if score is not None:
         status = "flagged" if flagged else "not_flagged"
         verdict, steps = _decision(score, flagged, config, run)
     elif state.state == "observed":
-        known = (run.folder / SCORES).is_file()
+        known = _all_scores(run) is not None
         status = "not_scored" if known else "not_flagged"
         verdict, steps = (_too_little(store, sku, config) if known else "It was not flagged"), ()
     else:
@@ -128,13 +133,13 @@ def _which(ledger: Ledger, week: Week, run_id: str | None) -> tuple[Run, Publica
 def _score(
     ledger: Ledger, run: Run, publication: Publication | None, store: str, sku: str, gaps: list[str]
 ) -> tuple[Score | None, bool]:
-    place = run.folder / SCORES
+    place = _all_scores(run)
     if publication is not None:
         flags = ledger.flags(publication.id, store)
         flags = flags[flags["sku_id"] == sku]
         if len(flags):
             return _score_of(flags), True
-    if not place.is_file():
+    if place is None:
         gaps.append(
             "the scores of pairs that were not flagged are not stored any more; "
             f"ew audit replay {run.run_id} makes them again"
@@ -142,6 +147,20 @@ def _score(
         return None, False
     frame = pd.read_parquet(place, filters=[("store_id", "==", store), ("sku_id", "==", sku)])
     return (None, False) if frame.empty else (_score_of(frame), bool(frame["flagged"].iloc[0]))
+
+
+def _all_scores(run: Run) -> Path | None:
+    """The file with the scores of all pairs, or the folder of such files; None when they were removed."""
+    file, folder = run.folder / SCORES, run.folder / BLOCK_SCORES
+    return file if file.is_file() else folder if folder.is_dir() else None
+
+
+def _state_by_blocks(week: Week, store: str, sku: str, score: Score | None) -> PairState:
+    """By row blocks, of a pair that is scored its own row is known, and of another one nothing."""
+    if score is not None:
+        return PairState("observed", "", score.units, (HistoryWeek(str(week), score.units, ""),))
+    words = f"SKU {sku} in store {store} is not among the scored pairs of {week}: no row, or too little data"
+    return PairState("not_scored", words, None, ())
 
 
 def _score_of(frame: pd.DataFrame) -> Score:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+BLOCK_SCORES = "scores"  # the folder of a week by row blocks, with a file for each block
 # No two pairs share these, so a dictionary would only be built to be thrown away; split into the streams of
 # their bytes they take half the space.
 CONTINUOUS = ("expected_units", "level", "posterior", "anomaly_probability", "expected_saving")

@@ -28,7 +28,7 @@ class SegmentFacts:
 
     name: str
     model_name: str  # in the registry
-    model: str  # folder of the saved model
+    model: str  # folder of the saved model; empty: there is none
     params: Mapping[str, str]
     metrics: Mapping[str, float]
     curves: Mapping[str, tuple[tuple[int, float], ...]]  # metric: (step, value), …
@@ -172,7 +172,7 @@ def _segment(segment: SegmentResult, result: WeekResult) -> SegmentFacts:
     return SegmentFacts(
         name=segment.name,
         model_name=model_name(segment.name),
-        model=str(segment.model),
+        model="" if segment.model is None else str(segment.model),
         params=params,
         metrics=_finite(metrics),
         curves={

@@ -120,7 +120,8 @@ def _send_segment(
         picture = Path(folder) / "rank_curve.png"
         if save_rank_picture(segment, picture):
             client.log_artifact(run_id, str(picture))
-    register(client, run_id, facts, segment)
+    if segment.model:
+        register(client, run_id, facts, segment)
     if facts.status == "shadow":
         move_alias(client, segment.model_name, CHALLENGER, run_id, facts.week_index)
     log_all(client, run_id, facts.started_ms, {}, {}, {}, {"ew.status": facts.status})

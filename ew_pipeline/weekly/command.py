@@ -102,12 +102,7 @@ def run(
         "shadow": shadow,
         "override_why": override,
     }
-    if blocks:
-        from ew_pipeline.distribute.run_blocks import run_blocks, show_blocks
-
-        show_blocks(run_blocks(make_request(settings, changes=changes, **asked), settings, Steps()), json)
-        return
-    outcome = run_one(settings, changes=changes, **asked)
+    outcome = (run_by_blocks if blocks else run_one)(settings, changes=changes, **asked)
     show(outcome, settings, json)
     raise typer.Exit(outcome.exit_code)
 
@@ -131,6 +126,17 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         api.wait()
         with _imports_set_aside():
             return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
+
+
+def run_by_blocks(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Outcome:
+    """The week by row blocks on a cluster, whose own scheduler keeps track of it: without Prefect."""
+    from ew_pipeline.distribute.run_blocks import run_blocks
+
+    request, steps = make_request(settings, changes=changes, **asked), Steps()
+    with Tracking(settings, early=False) as tracking:
+        outcome = run_blocks(request, settings, steps, tracking)
+    follow_drift(outcome, settings, steps)
+    return outcome
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ew_pipeline.algorithm.costs import Costs
 from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
 from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
 from ew_pipeline.publish.reasons import reasons
 from ew_pipeline.settings import RunConfig
@@ -34,8 +35,14 @@ def decide(
     limit: that is what tells how many wrong records are missed.
     """
     scores = _all_scores(fitted, probability)
+    return decided(scores, _costs(fitted, scores), week, config)
+
+
+def decided(
+    scores: pd.DataFrame, costs: Costs, week: Week, config: RunConfig, part: tuple[int, ...] = ()
+) -> pd.DataFrame:
+    """The same of scores that are there: all of some stores, which ``part`` tells from the others."""
     f = 1.0 - scores["anomaly_probability"].to_numpy()
-    costs = _costs(fitted, scores)
     saving = expected_saving(f, costs)
     flags = _flags(f, costs, scores, config.max_checks_per_store)
     decided = {
@@ -47,7 +54,8 @@ def decide(
     }
     scores = pd.DataFrame({**scores, **decided}, copy=False)  # one by one, each column would be copied
     if config.random_check_share > 0:
-        scores[DRAWN] = random_slice(scores, week, config.random_check_share, config.detector.random_state)
+        seed = config.detector.random_state
+        scores[DRAWN] = random_slice(scores, week, config.random_check_share, seed, part)
     return scores
 
 
@@ -82,25 +90,52 @@ def _costs(fitted: Sequence[FittedSegment], scores: pd.DataFrame) -> Costs:
 def _score(
     one: FittedSegment, probability: Float, stores: list[str], skus: list[str], segments: list[str]
 ) -> pd.DataFrame:
-    sales = one.fit.sales
-    scored = slice(None) if one.given.scored.all() else one.given.scored
-    c0, c1 = one.given.costs.broadcast(sales.n_observed)
-    level = one.given.level if one.given.level is not None else np.broadcast_to(np.nan, sales.n_observed)
-    n = int(one.given.scored.sum())
+    given, fit = one.given, one.fit
+    return score_frame(
+        fit.sales,
+        given.scored,
+        given.costs,
+        expected=fit.expected_sales_,
+        level=given.level,
+        posterior=fit.posterior_,
+        probability=probability,
+        ids=(stores, skus),
+        segment=(given.name, segments),
+    )
+
+
+def score_frame(
+    sales: SalesMatrix,
+    scored: Bool,
+    costs: Costs,
+    *,
+    expected: Float,
+    level: Float | None,
+    posterior: Float,
+    probability: Float,
+    ids: tuple[list[str], list[str]],
+    segment: tuple[str, list[str]],
+) -> pd.DataFrame:
+    """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
+    and all names."""
+    kept = slice(None) if scored.all() else scored
+    c0, c1 = costs.broadcast(sales.n_observed)
+    levels = level if level is not None else np.broadcast_to(np.nan, sales.n_observed)
+    name, names = segment
     return pd.DataFrame(
         {
-            "store_id": _ids(sales.store_ids, sales.rows[scored], stores),
-            "sku_id": _ids(sales.sku_ids, sales.cols[scored], skus),
+            "store_id": _ids(sales.store_ids, sales.rows[kept], ids[0]),
+            "sku_id": _ids(sales.sku_ids, sales.cols[kept], ids[1]),
             "segment": pd.Categorical.from_codes(
-                np.full(n, segments.index(one.given.name), np.int16), pd.Index(segments)
+                np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
             ),
-            "units": sales.counts[scored].astype(np.int64),
-            "expected_units": one.fit.expected_sales_[scored],
-            "level": level[scored],
-            "posterior": one.fit.posterior_[scored],
-            "anomaly_probability": probability[scored],
-            "cost_false_alarm": c0[scored],
-            "cost_missed": c1[scored],
+            "units": sales.counts[kept].astype(np.int64),
+            "expected_units": expected[kept],
+            "level": levels[kept],
+            "posterior": posterior[kept],
+            "anomaly_probability": probability[kept],
+            "cost_false_alarm": c0[kept],
+            "cost_missed": c1[kept],
         },
         copy=False,
     )

@@ -85,6 +85,7 @@ def save_models(fitted: Sequence[FittedSegment], priced: Sequence[Float], pricin
     for one, probability in zip(fitted, priced, strict=True):
         pairs = PricedPairs(probability, pricing.form, pricing.version)
         own = pricing.of_the_detector
+        assert one.record.model is not None  # only row blocks have none
         save_model(one.fit, one.record.model, level=one.given.level, priced=None if own else pairs)
 
 
@@ -104,8 +105,8 @@ def describe(segment: SegmentInput, fit: DetectorFit, folder: Path, seconds: flo
         mode_reason=fit.mode_reason_,
         converged=fit.converged_,
         null_gain=fit.null_gain_,
-        rank_curve=_points(fit.rank_curve_),
-        held_out_curve=_points(fit.held_out_curve_),
+        rank_curve=curve_points(fit.rank_curve_),
+        held_out_curve=curve_points(fit.held_out_curve_),
         rank_weights=dict(fit.rank_weights_),
         singular_values=tuple(float(value) for value in fit.factors_.singular_values()),
         warnings=fit.warnings_,
@@ -120,7 +121,8 @@ def folder_name(segment: str) -> str:
     return safe if safe == segment else f"{safe or 'segment'}-{canonical_hash(segment)[:8]}"
 
 
-def _points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
+def curve_points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
+    """Rank and score, as they are recorded."""
     if curve is None:
         return ()
     ranks: Sequence[int] = curve.ranks

@@ -36,6 +36,7 @@ class WeekRequest:
     config: RunConfig = field(default_factory=RunConfig)
     shadow: bool = False
     override: Override | None = None
+    blocks_on: str | None = None  # the address of the cluster whose workers hold the week by row blocks
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class SegmentResult:
     singular_values: tuple[float, ...]
     warnings: tuple[str, ...]
     seconds: float
-    model: Path  # folder with model.json and arrays.npz
+    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place
 
 
 @dataclass(frozen=True)
@@ -253,6 +254,9 @@ class WeekResult:
     ``level`` (NaN without history), ``posterior`` (of the week's fit, priced or not) and ``flagged``, and
     where some are drawn ``random_check`` (not flagged, but to be checked); sorted by store and SKU. The flags
     are its rows with ``flagged``. ``over_weeks`` is by segment, and ``pooled`` for the chain.
+
+    Of a week by row blocks ``scores`` has the pairs to check alone. All of them are in ``score_files``, by
+    name in the folder with their sha256, and summed in ``given_totals``.
     """
 
     run_id: str
@@ -274,6 +278,7 @@ class WeekResult:
     cross_section: CrossSection | None = None
     over_weeks: Mapping[str, OverWeeks] = field(default_factory=dict)
     given_totals: ScoreTotals | None = None  # where they are known already
+    score_files: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def totals(self) -> ScoreTotals:

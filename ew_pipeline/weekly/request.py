@@ -64,7 +64,8 @@ def publish_command(request: WeekRequest, config: Path) -> str:
     }
     sources = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
     settings = f"--config {shlex.quote(str(config))}"
-    return f"ew run --week {request.week} {sources} {settings} --override 'why it is fine'"
+    blocks = "" if request.blocks_on is None else f" --blocks --dask {shlex.quote(request.blocks_on)}"
+    return f"ew run --week {request.week} {sources} {settings}{blocks} --override 'why it is fine'"
 
 
 def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from ew_pipeline.weekly.totals import ScoreTotals
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
 CONFIG = "config.json"  # in the run's folder, to run the week again with the same settings
+DATA_DOCS, DOCS = "data docs", "data_docs/index.html"
 WAIT_SECONDS = 600.0  # for another run of the same week to end
 
 
@@ -78,6 +80,18 @@ class Attempt:
 
 def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: Tracking) -> Outcome:
     """Run one week. What it made is in ``runs/<run_id>``, whatever the outcome."""
+    return attempted(
+        request,
+        settings,
+        steps,
+        lambda ledger, attempt: _run(request, settings, steps, tracking, ledger, attempt),
+    )
+
+
+def attempted(
+    request: WeekRequest, settings: Settings, steps: Steps, compute: Callable[[Ledger, Attempt], Outcome]
+) -> Outcome:
+    """Do the week with nobody else at it, and record how it ended if it fails."""
     attempt = begin(request, settings)
     opened = steps(
         "open the ledger", lambda: Ledger.open(settings.ledger_url, home=settings.root), retry=True
@@ -87,7 +101,7 @@ def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: T
             with ledger.week_lock(
                 request.week, who=attempt.run_id, wait_seconds=WAIT_SECONDS, on_wait=steps.say
             ):
-                return _run(request, settings, steps, tracking, ledger, attempt)
+                return compute(ledger, attempt)
         except BaseException as error:  # also Ctrl-C: the ledger says how every run ended
             _record_failure(request, attempt, steps, ledger, settings.actor, error)
             raise
@@ -116,11 +130,8 @@ def _run(
         environment=environment(),
         flow_run_id=steps.flow_run_id,
     )
-    if not request.shadow and (known := ledger.find_unchanged(week, provenance.input_key)):
-        live = show_live(known, settings)
-        tracking.confirm_published(settings.runs / known.run_id, str(known.id))
-        shutil.rmtree(attempt.folder, ignore_errors=True)  # nothing of it is used
-        return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
+    if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
+        return same
 
     prepared = steps("assemble the matrix", lambda: prepare(snapshot, week, config), detail=_assembled)
     fitted = steps(
@@ -148,7 +159,7 @@ def _run(
     segments = tuple(one.record for one in fitted)
     pooled = pool_theta([one.theta for one in segments])
     totals = ScoreTotals.of(scores)
-    checks = gate(segments, totals, prepared.coverage, config, _last_ranks(ledger, week), priced.pricing)
+    checks = gate(segments, totals, prepared.coverage, config, last_ranks(ledger, week), priced.pricing)
     result = WeekResult(
         run_id=attempt.run_id,
         week=week,
@@ -170,7 +181,25 @@ def _run(
         cross_section=alone,
         over_weeks=over_weeks(segments, pooled, ledger.segments_series(week.shift(-1), THETA_WEEKS)),
     )
-    return _publish(request, result, settings, steps, tracking, ledger)
+    return conclude(request, result, settings, steps, tracking, ledger)
+
+
+def unchanged(
+    request: WeekRequest,
+    provenance: Provenance,
+    settings: Settings,
+    tracking: Tracking,
+    ledger: Ledger,
+    attempt: Attempt,
+) -> Outcome | None:
+    """What is published already from the same inputs, if it is."""
+    known = None if request.shadow else ledger.find_unchanged(request.week, provenance.input_key)
+    if known is None:
+        return None
+    live = show_live(known, settings)
+    tracking.confirm_published(settings.runs / known.run_id, str(known.id))
+    shutil.rmtree(attempt.folder, ignore_errors=True)  # nothing of it is used
+    return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
 
 
 def _price(
@@ -208,7 +237,7 @@ def _fit(
     return fit_segments_on(settings.dask_address, prepared, config, folder, settings)
 
 
-def _publish(
+def conclude(
     request: WeekRequest,
     result: WeekResult,
     settings: Settings,
@@ -228,10 +257,13 @@ def _publish(
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
         with ThreadPoolExecutor(1) as beside:  # parquet is written outside of Python, on a core of its own
-            scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
+            scores = None
+            if not result.score_files:
+                scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
             write_check_lists(result, result.folder)
             report = write_page()
-            scores.result()
+            if scores is not None:
+                scores.result()
         return report
 
     def write_page() -> Path:
@@ -242,7 +274,7 @@ def _publish(
             calibration_of="" if realised is None else realised.words,
             series=ledger.segments_series(result.week.shift(-1), SERIES_WEEKS),
             previous=ledger.flags(before.id) if before is not None else None,
-            links={"data docs": "data_docs/index.html", **tracked.links},
+            links={**({DATA_DOCS: DOCS} if (result.folder / DOCS).is_file() else {}), **tracked.links},
             folder=result.folder,
             override=result.override,
             publish_anyway=command,
@@ -293,7 +325,7 @@ def _record_failure(
         steps.say(f"The failure could not be recorded: {second.message}")
 
 
-def _last_ranks(ledger: Ledger, week: Week) -> dict[str, int]:
+def last_ranks(ledger: Ledger, week: Week) -> dict[str, int]:
     """Rank by segment of the last published week; empty for the first."""
     before = ledger.last_published_before(week)
     if before is None:

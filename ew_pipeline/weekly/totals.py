@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.algorithm.types import Int64
 
 PROBABILITY_BINS = 20
 SAMPLED_PAIRS = 1_000_000  # give the same picture as all of them
@@ -38,11 +38,12 @@ class ScoreTotals:
     sample: pd.DataFrame
 
     @classmethod
-    def of(cls, scores: pd.DataFrame) -> ScoreTotals:
-        """Of scores as ``decide`` makes them."""
+    def of(cls, scores: pd.DataFrame, week_pairs: int = 0) -> ScoreTotals:
+        """Of scores as ``decide`` makes them; ``week_pairs``: of the whole week, where these are a part."""
         flagged = scores["flagged"].to_numpy(dtype=bool)
         probability = scores["anomaly_probability"].to_numpy()
-        every, chosen = count_by_probability(probability, flagged)
+        steps = np.minimum((probability * PROBABILITY_BINS).astype(np.int64), PROBABILITY_BINS - 1)
+        every_so_many = max(1, -(-max(week_pairs, len(scores)) // SAMPLED_PAIRS))
         return cls(
             pairs=len(scores),
             flagged=int(np.count_nonzero(flagged)),
@@ -52,9 +53,9 @@ class ScoreTotals:
             expected_units=float(scores["expected_units"].sum()),
             expected_saving=float(scores.loc[flagged, "expected_saving"].sum()),
             expected_cost_ignoring=float((scores["anomaly_probability"] * scores["cost_missed"]).sum()),
-            by_probability=every,
-            flagged_by_probability=chosen,
-            sample=sample_of(scores, len(scores)),
+            by_probability=np.bincount(steps, minlength=PROBABILITY_BINS),
+            flagged_by_probability=np.bincount(steps[flagged], minlength=PROBABILITY_BINS),
+            sample=scores.iloc[::every_so_many][["expected_units", "units"]],
         )
 
     @property
@@ -65,17 +66,3 @@ class ScoreTotals:
     def expected_cost(self) -> float:
         """With the checks made."""
         return self.expected_cost_ignoring - self.expected_saving
-
-
-def count_by_probability(probability: Float, flagged: Bool) -> tuple[Int64, Int64]:
-    """All pairs, and the flagged ones, in each step of the probability."""
-    last = PROBABILITY_BINS - 1
-    step = np.minimum((probability * PROBABILITY_BINS).astype(np.int64), last)
-    every = np.bincount(step, minlength=PROBABILITY_BINS)
-    return every, np.bincount(step[flagged], minlength=PROBABILITY_BINS)
-
-
-def sample_of(scores: pd.DataFrame, pairs: int) -> pd.DataFrame:
-    """Every so many rows of scores that are some or all of a week of so many ``pairs``."""
-    step = max(1, -(-pairs // SAMPLED_PAIRS))
-    return scores[["expected_units", "units"]].iloc[::step]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from distribute.local_cluster import local_cluster, one_killed, whole, working_on
 from typer.testing import CliRunner
+from weekly.chain import _tracking
 
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.detector import EntrywiseDetector
@@ -23,13 +24,13 @@ from ew_pipeline.console import ExitCode
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.distribute.bench import measure, write_partitions
 from ew_pipeline.distribute.cluster import connected
-from ew_pipeline.distribute.partitions import census, load_blocks, read_block
+from ew_pipeline.distribute.partitions import Reading, census, load_blocks, read_block, take_census
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
+from ew_pipeline.weekly.run import run_week
 
 WEEK = "2026-W30"
 N, M, RANK = 120, 200, 2
@@ -113,19 +114,20 @@ def test_column_totals_add_up_however_the_rows_are_cut(sales):
     np.testing.assert_array_equal(cut.entries, np.bincount(sales.cols, minlength=M))
 
 
-def run(home, partitions, address, **changes):
+def run(home, partitions, address, shadow=True, **changes):
     from ew_pipeline.distribute.run_blocks import run_blocks
 
     settings = Settings(home=home, dask_address=address)
     request = make_request(
-        settings, week=WEEK, sales=str(partitions), shadow=True, changes={**CHANGES, **changes}
+        settings, week=WEEK, sales=str(partitions), shadow=shadow, changes={**CHANGES, **changes}
     )
-    return run_blocks(request, settings, Steps(quiet=True), block_entries=5000)
+    return run_blocks(request, settings, Steps(quiet=True), _tracking(), block_entries=5000)
 
 
 def scores_of(outcome):
-    files = sorted(outcome.week.scores.glob("*.parquet"))
-    assert len(files) == outcome.blocks
+    folder = outcome.result.folder
+    files = sorted((folder / "scores").glob("*.parquet"))
+    assert len(files) == json.loads((folder / "blocks.json").read_text())["blocks"]
     frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
     return frame.astype({"store_id": str, "sku_id": str})
 
@@ -143,21 +145,21 @@ def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
     with one_killed(cluster, in_the_middle) as killed:
         outcome = run(tmp_path, partitions, cluster)
     assert len(killed) == 1
-    assert outcome.blocks == 3  # of three, two and one files: those that begin within 5,000 rows
     scores = scores_of(outcome)
+    work = json.loads((outcome.folder / "blocks.json").read_text())
+    assert work["blocks"] == 3  # of three, two and one files: those that begin within 5,000 rows
+    assert work["traffic"]["received"] > 0
     assert scores["store_id"].tolist() == sales.store_ids[sales.rows].tolist()
     np.testing.assert_array_equal(scores["units"], sales.counts)
     # single precision, and other places where the sums of a column are rounded
     np.testing.assert_allclose(scores["expected_units"], here.expected_sales_, rtol=1e-4)
-    np.testing.assert_allclose(outcome.week.theta.anomaly_rate, here.theta_.anomaly_rate, rtol=1e-4)
+    np.testing.assert_allclose(outcome.result.pooled.anomaly_rate, here.theta_.anomaly_rate, rtol=1e-4)
     with Ledger.open(Settings(home=tmp_path).ledger_url, home=tmp_path) as ledger:
         assert not ledger.live()  # a shadow run
 
     # the same again, nobody killed: to the last bit, whoever did what
     again = scores_of(run(tmp_path, partitions, cluster))
     pd.testing.assert_frame_equal(again, scores)
-    written = json.loads((outcome.folder / "week.json").read_text())
-    assert written["traffic"]["received"] > 0
     flagged = here.anomaly_probability_ * 3.0 >= (1.0 - here.anomaly_probability_)
     np.testing.assert_array_equal(scores["flagged"], flagged & (sales.counts < here.expected_sales_))
 
@@ -174,12 +176,12 @@ def test_a_store_in_two_files_is_refused_by_name(cluster, sales, tmp_path):
     frame.iloc[::2].to_parquet(tmp_path / "even.parquet")
     frame.iloc[1::2].to_parquet(tmp_path / "odd.parquet")
     with connected(cluster) as client, pytest.raises(DataError, match="120 stores are in more than one file"):
-        load_blocks(client, tmp_path, Week.parse(WEEK))
+        take_census(client, tmp_path, Reading(WEEK))
 
 
 def test_a_week_that_is_not_there_is_refused(cluster, partitions):
     with connected(cluster) as client, pytest.raises(DataError, match="no row of 2027-W01"):
-        load_blocks(client, partitions, Week(2027, 1))
+        take_census(client, partitions, Reading("2027-W01"))
 
 
 def test_faulty_units_are_refused_on_the_worker_with_the_pair_named(cluster, sales, tmp_path):
@@ -187,11 +189,11 @@ def test_faulty_units_are_refused_on_the_worker_with_the_pair_named(cluster, sal
     frame.loc[3, "units"] = -1
     frame.to_parquet(tmp_path / "all.parquet")
     with connected(cluster) as client, pytest.raises(DataError, match=f"SKU {frame['sku_id'][3]}"):
-        load_blocks(client, tmp_path, Week.parse(WEEK)).total(column_totals, [])
+        load_blocks(client, take_census(client, tmp_path, Reading(WEEK))).total(column_totals, [])
 
 
 def test_the_census_counts_the_rows_of_the_week_alone(partitions, sales):
-    found = census(str(partitions / "stores-0.parquet"), WEEK)
+    found = census(str(partitions / "stores-0.parquet"), Reading(WEEK))
     assert found.rows == sales.indptr[20]
     assert found.stores.tolist() == sorted(sales.store_ids[:20].tolist())
 
@@ -210,9 +212,9 @@ def test_a_block_is_the_same_however_ids_and_weeks_are_written(kind, sales, tmp_
         frame = frame.astype({"store_id": int, "sku_id": int}).assign(week=frame["week"].map(monday))
     path = str(tmp_path / "part.parquet")
     frame.to_parquet(path, index=False, row_group_size=4000)
-    found = census(path, WEEK)
+    found = census(path, Reading(WEEK))
     assert (found.rows, found.stores.tolist()) == (sales.n_observed, [str(100 + i) for i in range(N)])
-    block = read_block([path], WEEK, found.stores, found.skus, 0, 0)
+    block = read_block([path], Reading(WEEK), found.stores, found.skus, 0, 0)
     np.testing.assert_array_equal(block.sales.to_dense(), sales.to_dense())
 
 
@@ -220,20 +222,20 @@ def test_a_row_without_a_store_is_refused(tmp_path):
     frame = pd.DataFrame({"store_id": ["a", None], "sku_id": "b", "week": WEEK, "units": 1})
     frame.to_parquet(tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"1 rows of .*x\.parquet have no store_id"):
-        census(str(tmp_path / "x.parquet"), WEEK)
+        census(str(tmp_path / "x.parquet"), Reading(WEEK))
 
 
 def test_a_file_without_a_column_is_refused_by_name(tmp_path):
     pd.DataFrame({"store_id": ["a"], "sku_id": ["b"]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"x\.parquet has no column week"):
-        census(str(tmp_path / "x.parquet"), WEEK)
+        census(str(tmp_path / "x.parquet"), Reading(WEEK))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ("--shadow", "none is named"),
-        ("--dask tcp://127.0.0.1:9", "not published yet"),
+        ("--dask tcp://127.0.0.1:9 --zero-rule inferred", "--zero-rule inferred"),
         ("--dask tcp://127.0.0.1:9 --shadow --costs c.csv --segment-by region", "--costs, --segment-by"),
     ],
 )
@@ -249,7 +251,7 @@ def test_what_blocks_cannot_do_is_said_before_anything_starts(
 
 def test_a_folder_without_parquet_is_a_usage_error(cluster, tmp_path):
     with connected(cluster) as client, pytest.raises(UsageError, match="no folder of parquet files"):
-        load_blocks(client, tmp_path, Week.parse(WEEK))
+        take_census(client, tmp_path, Reading(WEEK))
 
 
 def test_dask_knows_how_large_a_block_is(sales):
@@ -271,15 +273,103 @@ def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(
     assert 16 <= found.resident_bytes_per_entry < 20
 
 
-def test_the_command_says_what_came_out_and_that_it_is_not_published(
+def test_what_is_published_from_blocks_is_what_one_machine_publishes(
+    cluster, partitions, tmp_path, monkeypatch
+):
+    """The same sales, with a limit per store and SKUs that have too few pairs to be scored."""
+    alone = {"history": False, "cross_section": False, "probability": "posterior"}
+    changes = {**alone, "min_pair_entries": 70, "max_checks_per_store": 8, "detector": {"mode": "large"}}
+    there = tmp_path / "blocks"
+    settings = Settings(home=tmp_path / "one")
+    request = make_request(settings, week=WEEK, sales=str(partitions), changes=changes)
+    one = run_week(request, settings, Steps(quiet=True), _tracking())
+    many = run(there, partitions, cluster, shadow=False, **changes)
+    assert (one.status, many.status) == ("published", "published")
+    assert many.result.coverage == one.result.coverage
+    assert many.result.coverage.pairs_not_scored > 0
+    assert many.result.totals.pairs == one.result.totals.pairs
+    assert many.result.totals.skus == one.result.totals.skus < M
+    assert many.result.totals.by_probability.sum() == many.result.totals.pairs
+    columns = ["store_id", "sku_id", "units", "store_rank"]
+    flags = {}
+    for home, outcome in ((settings.root, one), (there, many)):
+        with Ledger.open(Settings(home=home).ledger_url, home=home) as ledger:
+            found = ledger.flags(outcome.publication.id)
+        flags[home] = found.sort_values(["store_id", "store_rank"], ignore_index=True)
+    here, from_blocks = flags.values()
+    assert len(here) > N
+    pd.testing.assert_frame_equal(from_blocks[columns], here[columns])
+    for column in ("anomaly_probability", "expected_units", "expected_saving"):
+        np.testing.assert_allclose(from_blocks[column], here[column], rtol=2e-3, atol=1e-5)
+    for name in ("report.html", "check_list.csv", "check_list.parquet"):
+        assert (there / "reports" / WEEK / name).is_file()
+    assert len(pd.read_csv(there / "reports" / WEEK / "check_list.csv")) == len(here)
+
+    again = run(there, partitions, cluster, shadow=False, **changes)
+    assert (again.status, again.run_id) == ("unchanged", many.run_id)
+
+    monkeypatch.setenv("EW_HOME", str(there))
+    answer = CliRunner().invoke(app, f"flags --week {WEEK} --format json".split())
+    assert len(json.loads(answer.stdout)) == len(here)
+    flagged = from_blocks.iloc[0]
+    pair = f"explain --json --week {WEEK} --store {flagged['store_id']} --sku"
+    said = json.loads(CliRunner().invoke(app, [*pair.split(), flagged["sku_id"]]).stdout)
+    assert (said["status"], said["score"]["units"]) == ("flagged", flagged["units"])
+    scores = scores_of(many)
+    other = scores[(scores["store_id"] == flagged["store_id"]) & ~scores["flagged"]].iloc[0]
+    said = json.loads(CliRunner().invoke(app, [*pair.split(), other["sku_id"]]).stdout)
+    assert said["status"] == "not_flagged"
+    assert said["score"]["anomaly_probability"] == pytest.approx(other["anomaly_probability"])
+    said = json.loads(CliRunner().invoke(app, [*pair.split(), "nowhere"]).stdout)
+    assert said["status"] == "not_scored"
+    verified = CliRunner().invoke(app, ["audit", "verify"])
+    assert verified.exit_code == ExitCode.DONE, verified.stdout
+    (there / "runs" / many.run_id / "scores" / "rows-000000000.parquet").write_bytes(b"")
+    assert CliRunner().invoke(app, ["audit", "verify"]).exit_code != ExitCode.DONE
+
+
+def test_stores_that_reported_before_are_missed_and_promoted_pairs_left_out(cluster, sales, tmp_path):
+    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
+    frame["promo"] = np.arange(len(frame)) % 10 == 0
+    gone = frame[frame["store_id"] == "S000"].assign(store_id="S999", week="2026-W29")
+    long_gone = gone.assign(store_id="S998", week="2025-W29")
+    pd.concat([frame, gone, long_gone]).to_parquet(tmp_path / "all.parquet", index=False)
+    with connected(cluster) as client:
+        found = take_census(client, tmp_path, Reading(WEEK, recent=8, without_promoted=True))
+        assert found.missing == ("S999",)
+        assert (found.promoted, found.rows) == (int(frame["promo"].sum()), int((~frame["promo"]).sum()))
+        blocks = load_blocks(client, found)
+        assert blocks.total(column_totals, []).entries.sum() == found.rows == blocks.n_observed
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    (tmp_path / "all.parquet").rename(renamed / "other.parquet")
+    with connected(cluster) as client:
+        again = take_census(client, renamed, Reading(WEEK, recent=8, without_promoted=True))
+    assert again.data_hash == found.data_hash
+
+
+def test_a_week_without_zeros_is_rejected_before_it_is_fitted(cluster, sales, tmp_path):
+    folder = tmp_path / "sales"
+    folder.mkdir()
+    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
+    frame[frame["units"] > 0].to_parquet(folder / "all.parquet", index=False)
+    with pytest.raises(DataError, match="has zero units"):
+        run(tmp_path / "home", folder, cluster)
+    with Ledger.open(Settings(home=tmp_path / "home").ledger_url, home=tmp_path / "home") as ledger:
+        assert [run.status for run in ledger.runs()] == ["rejected"]
+
+
+def test_the_command_holds_a_week_back_and_says_how_to_publish_it(
     cluster, partitions, sales, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("EW_HOME", str(tmp_path))
-    command = f"run --blocks --shadow --json --week {WEEK} --sales {partitions} --dask {cluster}"
-    answer = CliRunner().invoke(app, command.split())
-    assert answer.exit_code == ExitCode.DONE, answer.stderr
+    (tmp_path / "strict.toml").write_text("[gate]\nmax_flagged_share = 0.001\n")
+    command = f"run --blocks --json --week {WEEK} --sales {partitions} --dask {cluster}"
+    answer = CliRunner().invoke(app, [*command.split(), "--config", str(tmp_path / "strict.toml")])
+    assert answer.exit_code == ExitCode.HELD_BACK, answer.stderr
     said = json.loads(answer.stdout)
-    assert (said["pairs"], said["stores"], said["skus"]) == (sales.n_observed, N, M)
-    assert said["rank"] == RANK  # found on held-out pairs
+    assert (said["status"], said["scored"]) == ("held", sales.n_observed)
+    assert said["segments"]["all"]["rank"] == RANK  # found on held-out pairs
     assert 0.06 < said["theta"]["anomaly_rate"] < 0.10
-    assert "Not published" in answer.stderr
+    assert said["mlflow_run_id"]
+    assert f"--blocks --dask {cluster}" in answer.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ew_pipeline.data.snapshot import is_kept
 from ew_pipeline.errors import EwError, name_some
 from ew_pipeline.monitor.audit.files import verify_live_copy, verify_run, vouched
 from ew_pipeline.monitor.audit.findings import Finding
@@ -100,7 +101,7 @@ def _used_snapshots(ledger: Ledger) -> dict[str, list[str]]:
     """Every snapshot that a result was computed on, with the weeks."""
     used: dict[str, list[str]] = {}
     for run in sorted(ledger.runs(), key=lambda run: run.week):
-        if run.data_hash is not None and run.pairs_scored is not None:
+        if run.data_hash is not None and is_kept(run.data_hash) and run.pairs_scored is not None:
             weeks = used.setdefault(run.data_hash, [])
             weeks += [] if str(run.week) in weeks else [str(run.week)]
     return used

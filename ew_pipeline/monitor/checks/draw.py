@@ -16,16 +16,19 @@ from ew_pipeline.week import Week
 DRAWN = "random_check"  # the column of scores that marks the drawn pairs
 
 
-def random_slice(scores: pd.DataFrame, week: Week, share: float, seed: int) -> Bool:
+def random_slice(
+    scores: pd.DataFrame, week: Week, share: float, seed: int, part: tuple[int, ...] = ()
+) -> Bool:
     """Which rows of ``scores`` are drawn: ``share`` of the pairs that are not flagged, each equally likely.
 
-    The same week, seed and scores draw the same pairs. A share above zero draws at least one.
+    The same week, seed and scores draw the same pairs. A share above zero draws at least one. ``part``: which
+    of a week's scores these are, where they are not all.
     """
     if not 0.0 <= share <= 1.0:
         raise UsageError(f"the random share is {share}; it must lie in [0, 1].")
     drawn = np.zeros(len(scores), dtype=bool)
     unflagged = np.flatnonzero(~scores["flagged"].to_numpy(dtype=bool))
     size = min(unflagged.size, max(1, round(share * unflagged.size))) if share > 0 else 0
-    generator = np.random.default_rng([seed, week.index])
+    generator = np.random.default_rng([seed, week.index, *part])
     drawn[generator.choice(unflagged, size, replace=False)] = True
     return drawn

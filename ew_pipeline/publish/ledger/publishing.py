@@ -41,14 +41,22 @@ class Artifacts:
     files: dict[str, str]
 
     @classmethod
-    def of(cls, folder: Path, report: Path, places: Places) -> Artifacts:
-        """Hash the report and every file in the run's folder."""
+    def of(
+        cls, folder: Path, report: Path, places: Places, known: Mapping[str, str] | None = None
+    ) -> Artifacts:
+        """Hash the report and every file in the run's folder but those whose hash is ``known``, by name."""
+        known = known or {}
+        hashed = {f"{folder}/{name}" for name in known}
         try:
-            paths = sorted(p for p in _files_in(folder) if not p.endswith((GROWING, f"/{TRACKING}")))
+            paths = sorted(
+                path
+                for path in _files_in(folder)
+                if path not in hashed and not path.endswith((GROWING, f"/{TRACKING}"))
+            )
             with ThreadPoolExecutor() as pool:  # large files are hashed outside of Python
                 hashes = list(pool.map(file_hash, paths))
             names = (path.removeprefix(f"{folder}/") for path in paths)
-            files = dict(zip(names, hashes, strict=True))
+            files = dict(zip(names, hashes, strict=True)) | dict(known)
             report_hash = file_hash(report)
         except OSError as error:
             raise LedgerError(

@@ -202,7 +202,7 @@ def _segment_fit(part: SegmentResult, places: Places) -> DictRow:
         "singular_values": canonical_json([finite(value) for value in part.singular_values]),
         "warnings": canonical_json(list(part.warnings)),
         "seconds": plain(float(part.seconds)),
-        "model": places.keep(part.model),
+        "model": None if part.model is None else places.keep(part.model),
     }
 
 

@@ -121,7 +121,7 @@ class Ledger(LedgerReader):
         """
         refuse_unpublishable(result, override)
         with ThreadPoolExecutor(1) as beside, self._writing() as transaction:
-            hashed = beside.submit(Artifacts.of, result.folder, report, self._places)
+            hashed = beside.submit(Artifacts.of, result.folder, report, self._places, result.score_files)
             current = queries.newest_version(transaction.connection, str(result.week))
             if current is not None:
                 live = publication_of(current._asdict(), self._places)
