@@ -23,8 +23,10 @@ class FactorState:
         self.left, self.right = left, right
         self.priors = priors
         rank = left.shape[1]
-        self.inverses = tuple(
-            np.empty((len(side), rank * (rank + 1) // 2), dtype=left.dtype) for side in (left, right)
+        size = rank * (rank + 1) // 2
+        self.inverses: tuple[Real, Real] = (
+            np.empty((len(left), size), dtype=left.dtype),
+            np.empty((len(right), size), dtype=left.dtype),
         )
         self.sweeps = 0
 
@@ -34,6 +36,21 @@ class FactorState:
 
     def first_sweep(self, both: BothWays, variance: Variance, threads: int) -> None:
         """One from a start that is still far off: the priors stay, the factors are balanced."""
+        self.left, self.right = balanced(*self._swept(both, variance, threads))
+
+    def sweep(self, both: BothWays, variance: Variance, threads: int) -> None:
+        """All rows given the columns, then all columns given the rows; the priors are learnt from both."""
+        self.left, self.right = self._swept(both, variance, threads, self.inverses)
+        self.priors = learnt_prior(self.left, self.inverses[0]), learnt_prior(self.right, self.inverses[1])
+        self.sweeps += 1
+
+    def _swept(
+        self,
+        both: BothWays,
+        variance: Variance,
+        threads: int,
+        inverses: tuple[Real, Real] | tuple[None, None] = (None, None),
+    ) -> tuple[Real, Real]:
         left, right, _ = sweep(
             both,
             self.left,
@@ -42,23 +59,9 @@ class FactorState:
             floor=FLOOR * both.mean,
             variance=variance,
             threads=threads,
+            inverses=inverses,
         )
-        self.left, self.right = balanced(left, right)
-
-    def sweep(self, both: BothWays, variance: Variance, threads: int) -> None:
-        """All rows given the columns, then all columns given the rows; the priors are learnt from both."""
-        self.left, self.right, _ = sweep(
-            both,
-            self.left,
-            self.right,
-            priors=self.priors,
-            floor=FLOOR * both.mean,
-            variance=variance,
-            threads=threads,
-            inverses=(self.inverses[0], self.inverses[1]),
-        )
-        self.priors = learnt_prior(self.left, self.inverses[0]), learnt_prior(self.right, self.inverses[1])
-        self.sweeps += 1
+        return left, right
 
     def predict(
         self,
