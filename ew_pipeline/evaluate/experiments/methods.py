@@ -2,6 +2,7 @@
 
 default, thorough, variational, fast     ours: told nothing but the sales
 told              our sampler, told the anomaly's family, the noise and the rank: what they are worth
+near-bayes        the same, told the ensemble's prior of theta too, and that there are anomalies
 paper, paper-practical                   Algorithm 1, and as section 4 runs it: told nothing but the sales
 paper-oracle      as the authors' code: paper-practical with the true rank, scored with the true theta
 drmf, stable-pcp, rmc (-one-sided)       told the true rank, and the share of anomalies that is cheapest under
@@ -29,12 +30,14 @@ from ew_pipeline.baselines.decomposed import METHODS as DECOMPOSITIONS
 from ew_pipeline.baselines.decomposed import SHARES, distance, largest
 from ew_pipeline.data.synthetic import SyntheticInstance
 from ew_pipeline.evaluate.cost import expected_cost, ideal_flags
+from ew_pipeline.evaluate.experiments.near_bayes import near_bayes
 
 DEFAULT = "default"
 IGNORE = "ignore"
 IDEAL = "ideal"
 ORACLE = "paper-oracle"
 TOLD = "told"
+NEAR_BAYES = "near-bayes"
 ONE_SIDED = "-one-sided"
 
 
@@ -90,6 +93,12 @@ def _told(drawn: SyntheticInstance, seed: int) -> Answer:
     )
 
 
+def _near_bayes(drawn: SyntheticInstance, seed: int) -> Answer:
+    healthy, rates = near_bayes(drawn, seed)
+    flags = ideal_flags(healthy, drawn.costs_false_alarm, drawn.costs_missed)
+    return Answer(flags, 1.0 - healthy, rates)
+
+
 def _oracle(drawn: SyntheticInstance, seed: int) -> Answer:
     truth = drawn.truth
     fit = EntrywiseDetector("paper-practical", rank=truth.rank, random_state=seed).fit(drawn.sales)
@@ -140,6 +149,7 @@ METHODS: Mapping[str, Method] = {
     "variational": _detector("variational"),
     "fast": _detector("fast"),
     TOLD: _told,
+    NEAR_BAYES: _near_bayes,
     "paper": _detector("paper"),
     "paper-practical": _detector("paper-practical"),
     ORACLE: _oracle,

@@ -1,0 +1,74 @@
+"""What no detector can do much better than: our sampler, told all that the ensemble fixes beforehand.
+
+It knows the anomaly's family, the kind of noise, the rank, and that alpha ~ U(0, 1) and p_A ~ U(0, 0.3), and
+does not ask whether there are anomalies at all. M and theta of the week it learns from the sales. So its
+regret, up to the chains' own error, is that of the best policy for this ensemble, and what it flags on
+healthy data shows what such trust costs. No part of the detector.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ew_pipeline.algorithm._sampler_kernels import RATE_PENALTY
+from ew_pipeline.algorithm.anomaly_models import anomaly_model
+from ew_pipeline.algorithm.families import GammaExposure, UniformExposure, exposure_family
+from ew_pipeline.algorithm.ideal import ideal_healthy_probability
+from ew_pipeline.algorithm.noise import NegativeBinomial, Poisson
+from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.sampler import Chain, SamplerBudget, run_chain
+from ew_pipeline.algorithm.sampler_state import CountTable
+from ew_pipeline.algorithm.selection import rank_path
+from ew_pipeline.algorithm.types import Float
+from ew_pipeline.data.synthetic import SyntheticInstance
+
+LARGEST_RATE = 0.3  # p_A ~ U(0, 0.3) in the ensemble
+SAMPLED_ALPHA_POWER = 0.5  # the sampler's own p(alpha) ~ (1 - alpha)^0.5
+N_CHAINS = 2
+BUDGET = SamplerBudget(warm_up=120, draws=200, leapfrog=7, kept=200)  # every draw's factors
+
+
+def near_bayes(drawn: SyntheticInstance, seed: int) -> tuple[Float, Float]:
+    """P(healthy) of every observed pair, and M (n x m): means over draws of the ensemble's posterior."""
+    truth, rng = drawn.truth, np.random.default_rng(seed)
+    data = Observations.of(drawn.sales)
+    family = exposure_family(truth.family)
+    if not isinstance(family, GammaExposure | UniformExposure):
+        raise TypeError("the ensemble's families are all compiled")
+    noisy = truth.noise == "negative_binomial"
+    start = rank_path(data, family, (truth.rank,), rng, negative_binomial=noisy).best
+    table = CountTable.of(data)
+    chains = [
+        run_chain(data, table, family, start, generator, BUDGET, overdispersed=noisy)
+        for generator in rng.spawn(N_CHAINS)
+    ]
+    weights = [ensemble_weights(chain) for chain in chains]
+    sums = [weighted_sums(drawn, chain, own) for chain, own in zip(chains, weights, strict=True)]
+    total = sum(float(own.sum()) for own in weights)
+    healthy, rates = (np.sum(parts, axis=0) / total for parts in zip(*sums, strict=True))
+    return healthy, rates
+
+
+def weighted_sums(drawn: SyntheticInstance, chain: Chain, weights: Float) -> tuple[Float, Float]:
+    """Sums of f and of M over the draws. The laws are the truth's, the parameters each draw's own."""
+    truth, sales = drawn.truth, drawn.sales
+    healthy, rates = np.zeros(sales.n_observed), np.zeros(sales.shape)
+    anomaly = anomaly_model(truth.family)
+    for k in np.flatnonzero(weights):
+        M = chain.kept_left[k] @ chain.kept_right[k].T
+        noise = Poisson() if truth.noise == "poisson" else NegativeBinomial(float(chain.size_draws[k]))
+        alpha, rate = float(chain.alpha_draws[k]), float(chain.rate_draws[k])
+        f = ideal_healthy_probability(sales.counts, M[sales.rows, sales.cols], alpha, rate, noise, anomaly)
+        healthy += weights[k] * f
+        rates += weights[k] * M
+    return healthy, rates
+
+
+def ensemble_weights(chain: Chain) -> Float:
+    """Weights that turn draws under the sampler's prior of theta into draws under the ensemble's."""
+    rate, alpha = chain.rate_draws, chain.alpha_draws
+    within = rate <= LARGEST_RATE
+    if not within.any():  # all draws above what the ensemble has: those nearest to it
+        within = rate <= rate.min()
+    log_weights = RATE_PENALTY * rate - SAMPLED_ALPHA_POWER * np.log1p(-np.minimum(alpha, 1.0 - 1e-6))
+    return np.asarray(np.where(within, np.exp(log_weights), 0.0))
