@@ -24,7 +24,7 @@ from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler import Chain, SamplerBudget, run_chain
 from ew_pipeline.algorithm.sampler_state import CountTable
 from ew_pipeline.algorithm.selection import RankPath, held_out_masks
-from ew_pipeline.algorithm.types import Bool, Float
+from ew_pipeline.algorithm.types import Bool, Float, Int64
 
 N_CHAINS = 2
 TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curve's own error is of that size
@@ -34,11 +34,33 @@ SMALL_RANKS = (1, 2, 3)
 NEGLIGIBLE_RATE = 0.004
 # s0 from which noise hides anomalies, and from which it does not: for the odds that there are any, and for
 # how cautiously f is taken.
-STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 4.0), (2.8, 3.3)
+STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 4.0), (2.5, 2.9)
 ODDS_IN_STRONG_NOISE = 100.0
-# Draws with the smallest p_A that make the cautious f: with few data, and with strong noise.
-SHARE_WITH_FEW_DATA, SHARE_IN_STRONG_NOISE = 0.35, 0.5
-STACKING_PRIOR = 5.0  # pseudo-entries per rank that hold the weights off zero and one
+# Where data are many and noise is overdispersed but not strong, p_A is known but for a tail that the prior
+# cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in thorough.py make up for it.
+NOISY_RATE_TILT = 5.0
+STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
+
+
+@dataclass(frozen=True)
+class Caution:
+    """How f is taken where the sales say little of p_A.
+
+    There its posterior is its prior, and a prior that is right on average still makes flags that cost more
+    than they save wherever anomalies are rarer than it says. Doing nothing is the alternative we must not
+    lose to. So the draws with few anomalies count alone (a ``share`` of them; where p_A is known after all
+    they are like the others), and no more than ``belief`` is put on there being any.
+    """
+
+    share: float
+    belief: float
+
+    def of(self, cautious_healthy: Float) -> Float:
+        """f from its mean over the draws with few anomalies."""
+        return np.asarray(1.0 - self.belief * (1.0 - cautious_healthy))
+
+
+WITH_FEW_DATA, IN_STRONG_NOISE = Caution(0.2, 0.7), Caution(0.8, 0.8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +79,7 @@ class EnsembleFit:
     r_hat: float
     acceptance: float
     caution: float
+    rate_penalty: float  # c of the prior exp(-c p_A) that draws and averages are under
     predictive: dict[int, float]  # by rank, the score of the chains on the entries themselves
 
 
@@ -70,13 +93,16 @@ def sample_ensemble(
     blind: bool,
     doubtful: bool,
     overdispersed: bool = True,
+    rate_tilt: float = 0.0,
     n_threads: int = 1,
 ) -> EnsembleFit:
     """Run the chains and combine them.
 
     ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data, so that f is taken
-    cautiously, as it is wherever noise is strong. ``overdispersed``: whether s0 is learnt.
+    cautiously, as it is wherever noise is strong. ``overdispersed``: whether s0 is learnt. ``rate_tilt``: by
+    how much flatter the prior of p_A is than the sampler's own.
     """
+    caution = WITH_FEW_DATA if doubtful else IN_STRONG_NOISE
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
     masks: list[Bool | None] = [None] * N_CHAINS
@@ -98,7 +124,8 @@ def sample_ensemble(
             budget,
             hidden,
             overdispersed=overdispersed,
-            cautious_share=SHARE_WITH_FEW_DATA if doubtful else SHARE_IN_STRONG_NOISE,
+            cautious_share=caution.share,
+            rate_tilt=rate_tilt,
         )
 
     if n_threads == 1:
@@ -115,24 +142,29 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    return _combine(data, by_rank, weights, masks, curve, doubtful)
+    strength = 1.0 if doubtful else _noise_strength(chains)
+    penalty = RATE_PENALTY - rate_tilt
+    return _combine(data, by_rank, weights, masks, curve, caution, strength, penalty)
 
 
-def anomalies_exist(rate_draws: Float, size: float = math.inf, odds: float = 1.0) -> float:
+def anomalies_exist(
+    rate_draws: Float, size: float = math.inf, odds: float = 1.0, penalty: float = RATE_PENALTY
+) -> float:
     """P(p_A > 0 | sales) with ``odds`` before, by the Savage-Dickey ratio (Dickey 1971).
 
     The model in which every pair is healthy is the limit p_A = 0 of the sampled one, so its Bayes factor
-    is the posterior density of p_A at 0 over the prior's, here of p_A < NEGLIGIBLE_RATE. It costs no
-    chains of its own, and unlike a score of held-out entries it uses all of them.
+    is the posterior density of p_A at 0 over the prior's (~ exp(-``penalty`` p_A)), here of p_A <
+    NEGLIGIBLE_RATE. It costs no chains of its own, and unlike a score of held-out entries uses all of them.
 
     Where noise is strong (``size`` is s0) sales say next to nothing of p_A, the ratio is about one whatever
     the truth, and even odds would only halve a prior that leans to few anomalies as it is. There they
     favour anomalies: on twelve instances each of two seeds (s0 = 2), cost against doing nothing fell from
     -0.036 and -0.025 to -0.050 and -0.038, and no flag was added on healthy data with s0 = 5.
     """
-    prior = math.expm1(-RATE_PENALTY * NEGLIGIBLE_RATE) / math.expm1(-RATE_PENALTY * RATE_CAP)
+    prior = math.expm1(-penalty * NEGLIGIBLE_RATE) / math.expm1(-penalty * RATE_CAP)
     below = np.count_nonzero(rate_draws < NEGLIGIBLE_RATE) + 0.5 * prior
-    odds *= ODDS_IN_STRONG_NOISE ** _strength(size, STRONG_NOISE)
+    strength = _strength(size, STRONG_NOISE)
+    odds = odds ** (1.0 - strength) * ODDS_IN_STRONG_NOISE**strength
     return float(1.0 / (1.0 + below / (rate_draws.size + 0.5) / prior / odds))
 
 
@@ -227,17 +259,20 @@ def _combine(
     weights: dict[int, float],
     masks: list[Bool | None],
     curve: RankCurve | None,
-    doubtful: bool,
+    caution: Caution,
+    strength: float,
+    rate_penalty: float,
 ) -> EnsembleFit:
+    """The average over ranks and chains, ``strength`` of the way to the cautious f."""
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
-    caution = 1.0 if doubtful else _caution(by_rank)
     for rank, chains in by_rank.items():
         total, total_means, seen = np.zeros(size), np.zeros(size), np.zeros(size)
         for chain, mask in zip(chains, masks, strict=True):
             at: Bool | slice = slice(None) if mask is None else ~mask
-            total[at] += (1.0 - caution) * chain.healthy_probability + caution * chain.cautious_healthy
+            cautious = caution.of(chain.cautious_healthy)
+            total[at] += (1.0 - strength) * chain.healthy_probability + strength * cautious
             total_means[at] += chain.means
             seen[at] += 1.0
         healthy += weights[rank] * total / seen
@@ -248,8 +283,8 @@ def _combine(
     means /= total_weight
     flat = [(weights[rank], chain) for rank, chains in by_rank.items() for chain in chains]
     length = len(flat[0][1].rate_draws)
-    # draws in proportion to the weights: a fixed thinning, so the result is reproducible
-    picks = [np.linspace(0, length - 1, max(1, round(w * 4 * length))).astype(int) for w, _ in flat]
+    # draws in proportion to the weights of ranks and draws: a fixed choice, so the result is reproducible
+    picks = [_systematic(chain.draw_weights, max(1, round(w * 4 * length))) for w, chain in flat]
 
     def pooled(name: str) -> Float:
         return np.concatenate(
@@ -271,22 +306,23 @@ def _combine(
         factors=_mean_factors(flat),
         r_hat=max(split_r_hat(logit), split_r_hat(logit_alpha)),
         acceptance=float(np.mean([chain.acceptance for _, chain in flat])),
-        caution=caution,
+        caution=strength,
+        rate_penalty=rate_penalty,
         predictive={
             rank: float(np.mean([chain.predictive for chain in chains])) for rank, chains in by_rank.items()
         },
     )
 
 
-def _caution(by_rank: dict[int, list[Chain]]) -> float:
-    """How far f is moved from its mean over the draws to the cautious one, by the noise they found.
+def _systematic(weights: Float, count: int) -> Int64:
+    """Which draws make a sample of ``count`` with these weights, at even steps through their sum."""
+    steps = (np.arange(count) + 0.5) / count * weights.sum()
+    return np.asarray(np.minimum(np.searchsorted(np.cumsum(weights), steps), weights.size - 1), np.int64)
 
-    With few data, or strong noise, the posterior of p_A is its prior, and a prior that is right on average
-    still makes flags that cost more than they save wherever anomalies are rarer than it says. Doing nothing
-    is the alternative we must not lose to, so there the draws with few anomalies count alone. Where p_A is
-    known after all, they are like the others and little is given away.
-    """
-    sizes = np.concatenate([chain.size_draws for chains in by_rank.values() for chain in chains])
+
+def _noise_strength(chains: list[Chain]) -> float:
+    """How far f is moved to the cautious one, by the noise the chains found."""
+    sizes = np.concatenate([chain.size_draws for chain in chains])
     return _strength(float(np.exp(np.median(np.log(sizes)))), CAUTIOUS_NOISE)
 
 

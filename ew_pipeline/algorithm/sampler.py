@@ -27,7 +27,7 @@ from ew_pipeline.algorithm._adaptation import StepSize, ThetaSpread, first_scale
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
-from ew_pipeline.algorithm.types import Float
+from ew_pipeline.algorithm.types import Float, Float32
 from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
 
@@ -66,7 +66,7 @@ class SamplerBudget:
 @dataclass(frozen=True, eq=False)
 class Chain:
     """The draws of one chain: averages per entry (``cautious``: over the draws with the fewest anomalies),
-    theta in full, and thinned factors.
+    theta in full, and thinned factors. ``draw_weights`` are those of the averages, and sum to one.
 
     ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
     half the entries' summed variances of it, which is the widely applicable information criterion
@@ -82,6 +82,7 @@ class Chain:
     rate_draws: Float
     shape_draws: Float
     log_density_draws: Float
+    draw_weights: Float
     predictive: float
     kept_left: Float
     kept_right: Float
@@ -101,11 +102,13 @@ def run_chain(
     *,
     overdispersed: bool = True,
     cautious_share: float = 0.5,
+    rate_tilt: float = 0.0,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
     Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts. The
-    cautious f averages over the ``cautious_share`` of the draws that have the smallest p_A.
+    cautious f averages over the ``cautious_share`` of the draws that have the smallest p_A. Other averages
+    weight draws by exp(``rate_tilt`` p_A): they are under the prior exp(-(RATE_PENALTY - rate_tilt) p_A).
     """
     state = SamplerState(data, table, family, start)
     first = first_scales(data.counts.size, start.parameters.inverse_size)
@@ -124,7 +127,7 @@ def run_chain(
     sums = [np.zeros(size) for _ in range(3)]  # mu, log density and its square
     healthy_draws = np.empty((budget.draws, size), np.float32)
     held = _HeldOut(held_out, table)
-    theta_draws = np.empty((budget.draws, 5))
+    theta_draws, weights = np.empty((budget.draws, 5)), np.empty(budget.draws)
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
@@ -153,8 +156,9 @@ def run_chain(
                 scales = np.where(scales > 0, theta_spread.scales(), 0.0)
             continue
         draw = iteration - budget.warm_up
+        weights[draw] = math.exp(rate_tilt * (state.rate - kernels.RATE_CAP))
         healthy_draws[draw] = current[1]
-        sums[0] += current[0]
+        sums[0] += weights[draw] * current[0]
         sums[1] += current[2]
         sums[2] += current[2] ** 2
         held.add(state)
@@ -166,15 +170,16 @@ def run_chain(
     variance = np.maximum(sums[2] / budget.draws - log_density**2, 0.0)
     few = np.argsort(theta_draws[:, 2], kind="stable")[: math.ceil(cautious_share * budget.draws)]
     return Chain(
-        healthy_probability=healthy_draws.mean(axis=0, dtype=np.float64),
+        healthy_probability=_weighted_mean(weights, healthy_draws),
         cautious_healthy=healthy_draws[few].mean(axis=0, dtype=np.float64),
-        means=sums[0] / budget.draws,
+        means=sums[0] / weights.sum(),
         held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],
         alpha_draws=theta_draws[:, 1],
         rate_draws=theta_draws[:, 2],
         shape_draws=theta_draws[:, 3],
         log_density_draws=theta_draws[:, 4],
+        draw_weights=weights / weights.sum(),
         predictive=float(log_density.sum() - 0.5 * variance.sum()),
         kept_left=kept_left,
         kept_right=kept_right,
@@ -212,6 +217,12 @@ def _trajectory(
     if not change > -700.0:  # also catches a trajectory that ran off to NaN
         return likelihood, 0.0
     return value, min(1.0, math.exp(min(change, 0.0)))
+
+
+def _weighted_mean(weights: Float, draws: Float32) -> Float:
+    """Over the draws, in double precision without a copy of them. Both sums run in the order of the draws,
+    so an f of one in every draw is one."""
+    return np.asarray(np.einsum("d,de->e", weights, draws) / np.cumsum(weights)[-1])
 
 
 class _HeldOut:

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from ew_pipeline.algorithm.ensemble import EnsembleFit, anomalies_exist, blend, sample_ensemble
+from ew_pipeline.algorithm.ensemble import (
+    NOISY_RATE_TILT,
+    EnsembleFit,
+    anomalies_exist,
+    blend,
+    sample_ensemble,
+)
 from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure, SampledFamily, exposure_family
 from ew_pipeline.algorithm.intervals import theta_from_draws
 from ew_pipeline.algorithm.plan import Plan
@@ -37,6 +43,8 @@ CAVITY_WEIGHT = 0.3
 # chains are flagged for 0.29% with even odds; regret of thinning is 0.0524 for 0.0514, of the paper's
 # ensemble the same.
 POISSON_ODDS = 0.5
+# In overdispersed data the noise itself is taken for anomalies now and then.
+NOISY_ODDS = 0.125
 R_HAT_LIMIT = 1.2
 # of the intervals: short chains see less than the posterior. At 1.2, 90% intervals held alpha in 85% and p_A
 # in 89% of a thousand instances.
@@ -73,8 +81,10 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     ensemble = sampled.ensemble
     size = float(np.exp(np.median(np.log(ensemble.size_draws))))
     noisy = found.path.negative_binomial or overdispersed(ensemble)
-    odds = 1.0 if noisy else POISSON_ODDS
-    exist = 1.0 if is_sparse(found.data) else anomalies_exist(ensemble.rate_draws, size, odds)
+    odds = NOISY_ODDS if noisy else POISSON_ODDS
+    exist = 1.0
+    if not is_sparse(found.data):
+        exist = anomalies_exist(ensemble.rate_draws, size, odds, ensemble.rate_penalty)
     healthy = 1.0 - exist * (1.0 - ensemble.healthy_probability)
     means, factors = ensemble.means, ensemble.factors
     weight = 0.0 if noisy or found.difficult else CAVITY_WEIGHT
@@ -184,7 +194,7 @@ def _onset_is_possible(found: Exploration, ensemble: EnsembleFit) -> bool:
         return False
     low, high = np.quantile(ensemble.alpha_draws, [0.05, 0.95])
     near = bool(high > ONSET_ALPHAS[0] and low < ONSET_ALPHAS[1])
-    return near and anomalies_exist(ensemble.rate_draws) > CERTAIN
+    return near and anomalies_exist(ensemble.rate_draws, penalty=ensemble.rate_penalty) > CERTAIN
 
 
 def _named(ensemble: EnsembleFit) -> str:
@@ -206,6 +216,7 @@ def _chains(
     if not isinstance(family, SampledFamily):
         raise TypeError("the sampler needs a compiled family")
     runs = 0
+    tilt = NOISY_RATE_TILT if found.path.negative_binomial and not is_sparse(found.data) else 0.0
     while True:
         ensemble = sample_ensemble(
             found.data,
@@ -216,6 +227,7 @@ def _chains(
             blind=found.difficult and plan.rank is None,
             doubtful=is_sparse(found.data),
             overdispersed=plan.noise != "poisson",
+            rate_tilt=tilt,
             n_threads=plan.n_threads or 1,
         )
         runs += 1
