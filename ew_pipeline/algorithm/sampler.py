@@ -222,7 +222,10 @@ def _trajectory(
 def _weighted_mean(weights: Float, draws: Float32) -> Float:
     """Over the draws, in double precision without a copy of them. Both sums run in the order of the draws,
     so an f of one in every draw is one."""
-    return np.asarray(np.einsum("d,de->e", weights, draws) / np.cumsum(weights)[-1])
+    total = np.zeros(draws.shape[1])
+    for weight, draw in zip(weights, draws, strict=True):
+        total += weight * draw
+    return np.asarray(total / np.cumsum(weights)[-1])
 
 
 class _HeldOut:

@@ -9,7 +9,9 @@ from scipy.optimize import minimize
 from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
     NEGLIGIBLE_RATE,
+    Caution,
     _strength,
+    _systematic,
     anomalies_exist,
     blend,
     sample_ensemble,
@@ -101,7 +103,9 @@ def test_noise_is_strong_where_its_size_is_small():
     assert _strength(np.sqrt(10.0), (2.5, 4.0)) == pytest.approx(0.5)
 
 
-def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, **drawn):
+def ensemble(
+    blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, rate_tilt=0.0, **drawn
+):
     drawn = {"n": 20, "m": 20, "rank": 2, "mean": 10.0, "observed_share": 0.8, "anomaly_rate": 0.1, **drawn}
     instance = draw_instance(EnsembleSettings(**drawn), np.random.default_rng(0))
     data = Observations.of(instance.sales)
@@ -109,7 +113,15 @@ def ensemble(blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_thr
     rng = np.random.default_rng(0)
     path = rank_path(data, law, ranks, rng, negative_binomial=False)
     return data, sample_ensemble(
-        data, law, path, rng, SHORT, blind=blind, doubtful=doubtful, n_threads=n_threads
+        data,
+        law,
+        path,
+        rng,
+        SHORT,
+        blind=blind,
+        doubtful=doubtful,
+        n_threads=n_threads,
+        rate_tilt=rate_tilt,
     )
 
 
@@ -137,11 +149,45 @@ def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
     at_zero = anomalies_exist(np.full(400, 1e-4))
     share = np.mean(prior < NEGLIGIBLE_RATE)
     assert at_zero == pytest.approx(share / (1.0 + share), rel=0.1)
+    flatter = -np.log1p(rng.random(200_000) * np.expm1(-3.0 * RATE_CAP)) / 3.0
+    assert anomalies_exist(flatter, penalty=3.0) == pytest.approx(0.5, abs=0.02)
+    assert anomalies_exist(flatter) > 0.6  # fewer draws near zero than the prior it is compared with
     # where noise hides p_A, the ratio is not asked to halve what is believed anyway
     sizes = [anomalies_exist(prior, size) for size in (100.0, 4.0, 3.2, 2.5, 1.0)]
     assert sizes[:2] == [anomalies_exist(prior)] * 2
     assert sizes[1] < sizes[2] < sizes[3] == sizes[4]
     assert sizes[4] == pytest.approx(100.0 / 101.0, abs=0.001)
+    assert anomalies_exist(prior, 1.0, odds=0.1) == sizes[4]
+    assert anomalies_exist(prior, 3.2, odds=0.1) < sizes[2]
+
+
+def test_draws_are_chosen_in_proportion_to_their_weights():
+    np.testing.assert_array_equal(_systematic(np.full(4, 0.25), 4), [0, 1, 2, 3])
+    np.testing.assert_array_equal(_systematic(np.array([0.5, 0.0, 0.25, 0.25]), 8), [0, 0, 0, 0, 2, 2, 3, 3])
+    np.testing.assert_array_equal(_systematic(np.full(5, 0.2), 1), [2])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 200), st.integers(0, 10_000))
+def test_no_draw_is_chosen_more_or_less_often_than_its_weight_by_one(n_draws, count, seed):
+    weights = np.random.default_rng(seed).random(n_draws)
+    chosen = np.bincount(_systematic(weights, count), minlength=n_draws)
+    assert chosen.sum() == count
+    assert (np.abs(chosen - count * weights / weights.sum()) < 1.0 + 1e-6).all()
+
+
+def test_caution_puts_no_more_than_its_belief_on_anomalies():
+    cautious = Caution(share=0.2, belief=0.7).of(np.array([0.0, 0.5, 1.0]))
+    np.testing.assert_allclose(cautious, [0.3, 0.65, 1.0])
+    assert cautious[2] == 1.0
+
+
+def test_a_flatter_prior_of_the_rate_is_said_and_finds_more():
+    _, own = ensemble(False, ranks=(2,), alpha=0.6, mean=3.0)
+    _, flatter = ensemble(False, ranks=(2,), alpha=0.6, mean=3.0, rate_tilt=5.0)
+    assert (own.rate_penalty, flatter.rate_penalty) == (RATE_PENALTY, RATE_PENALTY - 5.0)
+    assert flatter.healthy_probability.mean() < own.healthy_probability.mean()
+    assert flatter.rate_draws.mean() > own.rate_draws.mean()
 
 
 def test_sampled_data_without_anomalies_speak_for_none_and_clear_ones_for_them():

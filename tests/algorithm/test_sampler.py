@@ -12,7 +12,7 @@ from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, run_chain
+from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, _weighted_mean, run_chain
 from ew_pipeline.algorithm.sampler_state import SHAPE_GRID, CountTable, SamplerState
 from ew_pipeline.algorithm.variational import VariationalFit, fit_variational, start_factors
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -81,6 +81,29 @@ def test_the_cautious_f_of_all_draws_is_f_and_of_fewer_is_not(share):
     result = run_chain(data, CountTable.of(data), family, variational(data), rng, SHORT, cautious_share=share)
     same = np.allclose(result.cautious_healthy, result.healthy_probability, rtol=1e-12)
     assert same == (share == 1.0)
+
+
+def test_draws_under_a_flatter_prior_are_the_same_with_other_weights():
+    _, data = observations(anomaly_rate=0.1, alpha=0.5, mean=2.0)
+    table, start, family = CountTable.of(data), variational(data), exposure_family("exponential")
+    own = run_chain(data, table, family, start, np.random.default_rng(0), SHORT)
+    flatter = run_chain(data, table, family, start, np.random.default_rng(0), SHORT, rate_tilt=5.0)
+    np.testing.assert_array_equal(flatter.rate_draws, own.rate_draws)
+    np.testing.assert_allclose(own.draw_weights, 1.0 / 30.0)
+    gaps = np.diff(np.log(flatter.draw_weights))
+    np.testing.assert_allclose(gaps, 5.0 * np.diff(own.rate_draws), atol=1e-12)
+    assert flatter.draw_weights.sum() == pytest.approx(1.0)
+    assert flatter.healthy_probability.mean() < own.healthy_probability.mean()
+    assert not np.allclose(flatter.means, own.means, rtol=1e-6)
+
+
+def test_a_weighted_mean_of_ones_is_one():
+    rng = np.random.default_rng(0)
+    for size in (1, 3, 1000):
+        weights = np.exp(-rng.random(100))
+        assert (_weighted_mean(weights, np.ones((100, size), np.float32)) == 1.0).all()
+    draws = np.array([[0.0], [1.0]], np.float32)
+    assert _weighted_mean(np.array([3.0, 1.0]), draws) == 0.25
 
 
 def test_the_posterior_covers_theta_on_a_clean_instance():
