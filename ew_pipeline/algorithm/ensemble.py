@@ -48,19 +48,19 @@ class Caution:
 
     There its posterior is its prior, and a prior that is right on average still makes flags that cost more
     than they save wherever anomalies are rarer than it says. Doing nothing is the alternative we must not
-    lose to. So the draws with few anomalies count alone (a ``share`` of them; where p_A is known after all
-    they are like the others), and no more than ``belief`` is put on there being any.
+    lose to. So draws count by exp(``tilt`` p_A), the more the fewer anomalies they have (where p_A is known
+    after all they are alike), and no more than ``belief`` is put on there being any.
     """
 
-    share: float
+    tilt: float
     belief: float
 
     def of(self, cautious_healthy: Float) -> Float:
-        """f from its mean over the draws with few anomalies."""
+        """f from its mean over the draws so weighted."""
         return np.asarray(1.0 - self.belief * (1.0 - cautious_healthy))
 
 
-WITH_FEW_DATA, IN_STRONG_NOISE = Caution(0.2, 0.7), Caution(0.8, 0.8)
+WITH_FEW_DATA, IN_STRONG_NOISE = Caution(-100.0, 0.8), Caution(-8.0, 0.85)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +124,8 @@ def sample_ensemble(
             budget,
             hidden,
             overdispersed=overdispersed,
-            cautious_share=caution.share,
             rate_tilt=rate_tilt,
+            cautious_tilt=caution.tilt,
         )
 
     if n_threads == 1:

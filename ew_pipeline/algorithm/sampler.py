@@ -65,7 +65,7 @@ class SamplerBudget:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The draws of one chain: averages per entry (``cautious``: over the draws with the fewest anomalies),
+    """The draws of one chain: averages per entry (``cautious``: more weight on draws with few anomalies),
     theta in full, and thinned factors. ``draw_weights`` are those of the averages, and sum to one.
 
     ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
@@ -101,14 +101,14 @@ def run_chain(
     held_out: Observations | None = None,
     *,
     overdispersed: bool = True,
-    cautious_share: float = 0.5,
     rate_tilt: float = 0.0,
+    cautious_tilt: float = 0.0,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
-    Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts. The
-    cautious f averages over the ``cautious_share`` of the draws that have the smallest p_A. Other averages
-    weight draws by exp(``rate_tilt`` p_A): they are under the prior exp(-(RATE_PENALTY - rate_tilt) p_A).
+    Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts. Averages
+    weight draws by exp(``rate_tilt`` p_A), which makes them averages under the prior
+    exp(-(RATE_PENALTY - rate_tilt) p_A); the cautious f by exp(``cautious_tilt`` p_A).
     """
     state = SamplerState(data, table, family, start)
     first = first_scales(data.counts.size, start.parameters.inverse_size)
@@ -168,10 +168,10 @@ def run_chain(
         acceptance += probability / budget.draws
     log_density = sums[1] / budget.draws
     variance = np.maximum(sums[2] / budget.draws - log_density**2, 0.0)
-    few = np.argsort(theta_draws[:, 2], kind="stable")[: math.ceil(cautious_share * budget.draws)]
+    cautious = np.exp(cautious_tilt * (theta_draws[:, 2] - theta_draws[:, 2].min()))
     return Chain(
         healthy_probability=_weighted_mean(weights, healthy_draws),
-        cautious_healthy=healthy_draws[few].mean(axis=0, dtype=np.float64),
+        cautious_healthy=_weighted_mean(cautious, healthy_draws),
         means=sums[0] / weights.sum(),
         held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],

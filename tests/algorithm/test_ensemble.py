@@ -177,7 +177,7 @@ def test_no_draw_is_chosen_more_or_less_often_than_its_weight_by_one(n_draws, co
 
 
 def test_caution_puts_no_more_than_its_belief_on_anomalies():
-    cautious = Caution(share=0.2, belief=0.7).of(np.array([0.0, 0.5, 1.0]))
+    cautious = Caution(tilt=-8.0, belief=0.7).of(np.array([0.0, 0.5, 1.0]))
     np.testing.assert_allclose(cautious, [0.3, 0.65, 1.0])
     assert cautious[2] == 1.0
 

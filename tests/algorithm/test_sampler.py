@@ -66,21 +66,18 @@ def test_a_chain_holds_what_it_promises():
     assert 0.3 < result.acceptance <= 1.0
 
 
-def test_the_cautious_f_is_the_healthier_one():
-    """It averages the draws with few anomalies only."""
+def test_the_cautious_f_is_the_healthier_the_more_draws_with_few_anomalies_count():
     _, data = observations(anomaly_rate=0.1, alpha=0.5, mean=2.0)
-    result = chain(data, variational(data), budget=SamplerBudget(30, 60, 5, 4))
-    assert result.cautious_healthy.mean() > result.healthy_probability.mean()
-
-
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_the_cautious_f_of_all_draws_is_f_and_of_fewer_is_not(share):
-    _, data = observations(anomaly_rate=0.1, alpha=0.5, mean=2.0)
-    rng = np.random.default_rng(0)
-    family = exposure_family("exponential")
-    result = run_chain(data, CountTable.of(data), family, variational(data), rng, SHORT, cautious_share=share)
-    same = np.allclose(result.cautious_healthy, result.healthy_probability, rtol=1e-12)
-    assert same == (share == 1.0)
+    table, start, family = CountTable.of(data), variational(data), exposure_family("exponential")
+    chains = [
+        run_chain(data, table, family, start, np.random.default_rng(0), SHORT, cautious_tilt=tilt)
+        for tilt in (0.0, -8.0, -100.0, -1e6)
+    ]
+    np.testing.assert_allclose(chains[0].cautious_healthy, chains[0].healthy_probability, rtol=1e-12)
+    means = [chain.cautious_healthy.mean() for chain in chains]
+    assert means == sorted(means)
+    assert means[0] < means[1] < means[2]
+    assert (chains[3].cautious_healthy <= 1.0).all()  # only the one draw is left
 
 
 def test_draws_under_a_flatter_prior_are_the_same_with_other_weights():
