@@ -39,28 +39,12 @@ ODDS_IN_STRONG_NOISE = 100.0
 # Where data are many and noise is overdispersed but not strong, p_A is known but for a tail that the prior
 # cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in thorough.py make up for it.
 NOISY_RATE_TILT = 5.0
+# What the odds of an anomaly are multiplied by where the sales say little of p_A: with few data, and in
+# strong noise. There its posterior is its prior, and a prior that is right on average still makes flags that
+# cost more than they save wherever anomalies are rarer than it says; doing nothing is the alternative we
+# must not lose to.
+CAUTION_WITH_FEW_DATA, CAUTION_IN_STRONG_NOISE = 0.22, 0.42
 STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
-
-
-@dataclass(frozen=True)
-class Caution:
-    """How f is taken where the sales say little of p_A.
-
-    There its posterior is its prior, and a prior that is right on average still makes flags that cost more
-    than they save wherever anomalies are rarer than it says. Doing nothing is the alternative we must not
-    lose to. So draws count by exp(``tilt`` p_A), the more the fewer anomalies they have (where p_A is known
-    after all they are alike), and no more than ``belief`` is put on there being any.
-    """
-
-    tilt: float
-    belief: float
-
-    def of(self, cautious_healthy: Float) -> Float:
-        """f from its mean over the draws so weighted."""
-        return np.asarray(1.0 - self.belief * (1.0 - cautious_healthy))
-
-
-WITH_FEW_DATA, IN_STRONG_NOISE = Caution(-100.0, 0.8), Caution(-8.0, 0.85)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +62,7 @@ class EnsembleFit:
     factors: LowRankFactors
     r_hat: float
     acceptance: float
-    caution: float
+    caution: float  # what the odds of an anomaly were multiplied by; 1 where p_A is known
     rate_penalty: float  # c of the prior exp(-c p_A) that draws and averages are under
     predictive: dict[int, float]  # by rank, the score of the chains on the entries themselves
 
@@ -102,7 +86,6 @@ def sample_ensemble(
     cautiously, as it is wherever noise is strong. ``overdispersed``: whether s0 is learnt. ``rate_tilt``: by
     how much flatter the prior of p_A is than the sampler's own.
     """
-    caution = WITH_FEW_DATA if doubtful else IN_STRONG_NOISE
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
     masks: list[Bool | None] = [None] * N_CHAINS
@@ -125,7 +108,6 @@ def sample_ensemble(
             hidden,
             overdispersed=overdispersed,
             rate_tilt=rate_tilt,
-            cautious_tilt=caution.tilt,
         )
 
     if n_threads == 1:
@@ -142,9 +124,8 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    strength = 1.0 if doubtful else _noise_strength(chains)
-    penalty = RATE_PENALTY - rate_tilt
-    return _combine(data, by_rank, weights, masks, curve, caution, strength, penalty)
+    caution = CAUTION_WITH_FEW_DATA if doubtful else CAUTION_IN_STRONG_NOISE ** _noise_strength(chains)
+    return _combine(data, by_rank, weights, masks, curve, caution, RATE_PENALTY - rate_tilt)
 
 
 def anomalies_exist(
@@ -259,11 +240,10 @@ def _combine(
     weights: dict[int, float],
     masks: list[Bool | None],
     curve: RankCurve | None,
-    caution: Caution,
-    strength: float,
+    caution: float,
     rate_penalty: float,
 ) -> EnsembleFit:
-    """The average over ranks and chains, ``strength`` of the way to the cautious f."""
+    """The average over ranks and chains, taken with ``caution``."""
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
@@ -271,8 +251,7 @@ def _combine(
         total, total_means, seen = np.zeros(size), np.zeros(size), np.zeros(size)
         for chain, mask in zip(chains, masks, strict=True):
             at: Bool | slice = slice(None) if mask is None else ~mask
-            cautious = caution.of(chain.cautious_healthy)
-            total[at] += (1.0 - strength) * chain.healthy_probability + strength * cautious
+            total[at] += chain.healthy_probability
             total_means[at] += chain.means
             seen[at] += 1.0
         healthy += weights[rank] * total / seen
@@ -295,7 +274,7 @@ def _combine(
     logit = [np.log(c.rate_draws / (0.4001 - c.rate_draws)) for c in by_rank[main]]
     logit_alpha = [np.log((c.alpha_draws + 1e-9) / (1.0 + 1e-9 - c.alpha_draws)) for c in by_rank[main]]
     return EnsembleFit(
-        healthy_probability=healthy,
+        healthy_probability=doubted(healthy, caution),
         means=means,
         weights=weights,
         held_out_curve=curve,
@@ -306,12 +285,17 @@ def _combine(
         factors=_mean_factors(flat),
         r_hat=max(split_r_hat(logit), split_r_hat(logit_alpha)),
         acceptance=float(np.mean([chain.acceptance for _, chain in flat])),
-        caution=strength,
+        caution=caution,
         rate_penalty=rate_penalty,
         predictive={
             rank: float(np.mean([chain.predictive for chain in chains])) for rank, chains in by_rank.items()
         },
     )
+
+
+def doubted(healthy: Float, odds: float) -> Float:
+    """f with the odds of an anomaly multiplied by ``odds``: what is certain stays so."""
+    return np.asarray(healthy / (healthy + odds * (1.0 - healthy)))
 
 
 def _systematic(weights: Float, count: int) -> Int64:
@@ -321,7 +305,7 @@ def _systematic(weights: Float, count: int) -> Int64:
 
 
 def _noise_strength(chains: list[Chain]) -> float:
-    """How far f is moved to the cautious one, by the noise the chains found."""
+    """Of the noise the chains found."""
     sizes = np.concatenate([chain.size_draws for chain in chains])
     return _strength(float(np.exp(np.median(np.log(sizes)))), CAUTIOUS_NOISE)
 

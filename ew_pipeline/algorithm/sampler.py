@@ -27,7 +27,7 @@ from ew_pipeline.algorithm._adaptation import StepSize, ThetaSpread, first_scale
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
-from ew_pipeline.algorithm.types import Float, Float32
+from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
 
@@ -65,8 +65,8 @@ class SamplerBudget:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The draws of one chain: averages per entry (``cautious``: more weight on draws with few anomalies),
-    theta in full, and thinned factors. ``draw_weights`` are those of the averages, and sum to one.
+    """The draws of one chain: averages per entry, theta in full, and thinned factors. ``draw_weights`` are
+    those of the averages, and sum to one.
 
     ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
     half the entries' summed variances of it, which is the widely applicable information criterion
@@ -74,7 +74,6 @@ class Chain:
     """
 
     healthy_probability: Float
-    cautious_healthy: Float
     means: Float
     held_out_density: Float
     size_draws: Float
@@ -102,13 +101,12 @@ def run_chain(
     *,
     overdispersed: bool = True,
     rate_tilt: float = 0.0,
-    cautious_tilt: float = 0.0,
 ) -> Chain:
     """One chain at the rank of ``start``; scores ``held_out`` entries, which it does not see.
 
     Unless ``overdispersed``, s0 stays at its largest value, which is Poisson noise for our counts. Averages
     weight draws by exp(``rate_tilt`` p_A), which makes them averages under the prior
-    exp(-(RATE_PENALTY - rate_tilt) p_A); the cautious f by exp(``cautious_tilt`` p_A).
+    exp(-(RATE_PENALTY - rate_tilt) p_A).
     """
     state = SamplerState(data, table, family, start)
     first = first_scales(data.counts.size, start.parameters.inverse_size)
@@ -124,8 +122,7 @@ def run_chain(
     chol = state.metric(current[0], current[1])
     steps = StepSize(0.15)
     theta_spread = ThetaSpread(first)
-    sums = [np.zeros(size) for _ in range(3)]  # mu, log density and its square
-    healthy_draws = np.empty((budget.draws, size), np.float32)
+    sums = [np.zeros(size) for _ in range(4)]  # mu, f, log density and its square
     held = _HeldOut(held_out, table)
     theta_draws, weights = np.empty((budget.draws, 5)), np.empty(budget.draws)
     n, m = data.sales.shape
@@ -157,29 +154,28 @@ def run_chain(
             continue
         draw = iteration - budget.warm_up
         weights[draw] = math.exp(rate_tilt * (state.rate - kernels.RATE_CAP))
-        healthy_draws[draw] = current[1]
         sums[0] += weights[draw] * current[0]
-        sums[1] += current[2]
-        sums[2] += current[2] ** 2
+        sums[1] += weights[draw] * current[1]
+        sums[2] += current[2]
+        sums[3] += current[2] ** 2
         held.add(state)
         theta_draws[draw] = state.s0, state.alpha, state.rate, state.s, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
         acceptance += probability / budget.draws
-    log_density = sums[1] / budget.draws
-    variance = np.maximum(sums[2] / budget.draws - log_density**2, 0.0)
-    cautious = np.exp(cautious_tilt * (theta_draws[:, 2] - theta_draws[:, 2].min()))
+    total = np.cumsum(weights)[-1]  # in the order of the draws: an f of one in all of them stays one
+    log_density = sums[2] / budget.draws
+    variance = np.maximum(sums[3] / budget.draws - log_density**2, 0.0)
     return Chain(
-        healthy_probability=_weighted_mean(weights, healthy_draws),
-        cautious_healthy=_weighted_mean(cautious, healthy_draws),
-        means=sums[0] / weights.sum(),
+        healthy_probability=sums[1] / total,
+        means=sums[0] / total,
         held_out_density=held.log_mean(budget.draws),
         size_draws=theta_draws[:, 0],
         alpha_draws=theta_draws[:, 1],
         rate_draws=theta_draws[:, 2],
         shape_draws=theta_draws[:, 3],
         log_density_draws=theta_draws[:, 4],
-        draw_weights=weights / weights.sum(),
+        draw_weights=weights / total,
         predictive=float(log_density.sum() - 0.5 * variance.sum()),
         kept_left=kept_left,
         kept_right=kept_right,
@@ -217,15 +213,6 @@ def _trajectory(
     if not change > -700.0:  # also catches a trajectory that ran off to NaN
         return likelihood, 0.0
     return value, min(1.0, math.exp(min(change, 0.0)))
-
-
-def _weighted_mean(weights: Float, draws: Float32) -> Float:
-    """Over the draws, in double precision without a copy of them. Both sums run in the order of the draws,
-    so an f of one in every draw is one."""
-    total = np.zeros(draws.shape[1])
-    for weight, draw in zip(weights, draws, strict=True):
-        total += weight * draw
-    return np.asarray(total / np.cumsum(weights)[-1])
 
 
 class _HeldOut:

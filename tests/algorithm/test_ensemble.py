@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
     NEGLIGIBLE_RATE,
-    Caution,
     _strength,
     _systematic,
     anomalies_exist,
     blend,
+    doubted,
     sample_ensemble,
     split_r_hat,
     stacking_weights,
@@ -135,7 +135,7 @@ def test_the_ensemble_covers_every_entry(blind):
     assert (fit.held_out_curve is not None) == blind
     if blind:
         assert fit.held_out_curve.ranks == tuple(fit.weights)
-    assert fit.caution == 0.0  # not asked for
+    assert fit.caution == 1.0  # not asked for
     assert fit.r_hat >= 0.9
 
 
@@ -176,10 +176,20 @@ def test_no_draw_is_chosen_more_or_less_often_than_its_weight_by_one(n_draws, co
     assert (np.abs(chosen - count * weights / weights.sum()) < 1.0 + 1e-6).all()
 
 
-def test_caution_puts_no_more_than_its_belief_on_anomalies():
-    cautious = Caution(tilt=-8.0, belief=0.7).of(np.array([0.0, 0.5, 1.0]))
-    np.testing.assert_allclose(cautious, [0.3, 0.65, 1.0])
-    assert cautious[2] == 1.0
+def test_a_doubted_f_has_smaller_odds_of_an_anomaly_and_certainty_stays():
+    """Odds of 3 to 1 for an anomaly, halved: 1.5 to 1."""
+    np.testing.assert_allclose(doubted(np.array([0.25, 0.5]), 0.5), [0.4, 2.0 / 3.0])
+    np.testing.assert_array_equal(doubted(np.array([0.0, 1.0]), 0.2), [0.0, 1.0])
+    f = np.linspace(0.0, 1.0, 11)
+    np.testing.assert_allclose(doubted(f, 1.0), f)
+
+
+def test_few_data_make_the_same_draws_doubted():
+    _, plain = ensemble(False, ranks=(2,), alpha=0.2)
+    _, few = ensemble(False, ranks=(2,), alpha=0.2, doubtful=True)
+    assert 0.0 < few.caution < 1.0
+    np.testing.assert_allclose(few.healthy_probability, doubted(plain.healthy_probability, few.caution))
+    np.testing.assert_array_equal(few.rate_draws, plain.rate_draws)
 
 
 def test_a_flatter_prior_of_the_rate_is_said_and_finds_more():

@@ -12,7 +12,7 @@ from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, _weighted_mean, run_chain
+from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, run_chain
 from ew_pipeline.algorithm.sampler_state import SHAPE_GRID, CountTable, SamplerState
 from ew_pipeline.algorithm.variational import VariationalFit, fit_variational, start_factors
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -54,9 +54,8 @@ def test_a_chain_holds_what_it_promises():
     _, data = observations(anomaly_rate=0.1, alpha=0.2)
     result = chain(data, variational(data))
     n = data.counts.size
-    for values in (result.healthy_probability, result.cautious_healthy):
-        assert values.shape == (n,)
-        assert ((values >= 0.0) & (values <= 1.0)).all()
+    assert result.healthy_probability.shape == (n,)
+    assert ((result.healthy_probability >= 0.0) & (result.healthy_probability <= 1.0)).all()
     assert (result.means > 0.0).all()
     assert result.rate_draws.shape == (30,)
     assert ((result.rate_draws > 0.0) & (result.rate_draws < 0.4)).all()
@@ -64,20 +63,6 @@ def test_a_chain_holds_what_it_promises():
     assert result.kept_left.shape == (4, 30, 2)
     assert result.kept_right.shape == (4, 25, 2)
     assert 0.3 < result.acceptance <= 1.0
-
-
-def test_the_cautious_f_is_the_healthier_the_more_draws_with_few_anomalies_count():
-    _, data = observations(anomaly_rate=0.1, alpha=0.5, mean=2.0)
-    table, start, family = CountTable.of(data), variational(data), exposure_family("exponential")
-    chains = [
-        run_chain(data, table, family, start, np.random.default_rng(0), SHORT, cautious_tilt=tilt)
-        for tilt in (0.0, -8.0, -100.0, -1e6)
-    ]
-    np.testing.assert_allclose(chains[0].cautious_healthy, chains[0].healthy_probability, rtol=1e-12)
-    means = [chain.cautious_healthy.mean() for chain in chains]
-    assert means == sorted(means)
-    assert means[0] < means[1] < means[2]
-    assert (chains[3].cautious_healthy <= 1.0).all()  # only the one draw is left
 
 
 def test_draws_under_a_flatter_prior_are_the_same_with_other_weights():
@@ -92,15 +77,6 @@ def test_draws_under_a_flatter_prior_are_the_same_with_other_weights():
     assert flatter.draw_weights.sum() == pytest.approx(1.0)
     assert flatter.healthy_probability.mean() < own.healthy_probability.mean()
     assert not np.allclose(flatter.means, own.means, rtol=1e-6)
-
-
-def test_a_weighted_mean_of_ones_is_one():
-    rng = np.random.default_rng(0)
-    for size in (1, 3, 1000):
-        weights = np.exp(-rng.random(100))
-        assert (_weighted_mean(weights, np.ones((100, size), np.float32)) == 1.0).all()
-    draws = np.array([[0.0], [1.0]], np.float32)
-    assert _weighted_mean(np.array([3.0, 1.0]), draws) == 0.25
 
 
 def test_the_posterior_covers_theta_on_a_clean_instance():
