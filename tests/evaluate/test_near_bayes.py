@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ew_pipeline.algorithm.anomaly_models import anomaly_model
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
@@ -16,6 +17,10 @@ from ew_pipeline.evaluate.experiments.near_bayes import ensemble_weights, near_b
 THINNED = EnsembleSettings(
     n=30, m=25, rank=2, mean=6.0, observed_share=0.9, family="thinning", alpha=0.2, anomaly_rate=0.2
 )
+
+
+def replace_family(drawn, family):
+    return replace(drawn, truth=replace(drawn.truth, family=family))
 
 
 def short_chain(settings):
@@ -43,7 +48,7 @@ def short_chain(settings):
 def test_with_equal_weights_the_draws_say_what_the_chain_says(settings):
     drawn, chain = short_chain(settings)
     draws = len(chain.rate_draws)
-    healthy, rates = weighted_sums(drawn, chain, np.ones(draws))
+    healthy, rates = weighted_sums(drawn, anomaly_model(settings.family), chain, np.ones(draws))
     np.testing.assert_allclose(healthy / draws, chain.healthy_probability, atol=0.01)  # Poisson: s0 = 2000
     np.testing.assert_allclose((rates / draws)[drawn.sales.rows, drawn.sales.cols], chain.means, rtol=1e-4)
 
@@ -68,3 +73,11 @@ def test_it_finds_thinned_sales_and_gives_m_of_every_pair():
     truth = drawn.truth
     assert np.abs(healthy - truth.healthy_probability).mean() < 0.06  # of all healthy: 0.2
     assert abs(rates.mean() / truth.rates.mean() - 1.0) < 0.1
+
+
+def test_told_of_thinning_it_flags_healthy_sales_too():
+    """Pairs that keep nearly all their sales look healthy: who counts on such anomalies flags both."""
+    healthy_week = draw_instance(replace(THINNED, anomaly_rate=0.0), np.random.default_rng(5))
+    healthy, _ = near_bayes(healthy_week, 1, "thinning")
+    own, _ = near_bayes(replace_family(healthy_week, "exponential"), 1)
+    assert (1.0 - healthy).mean() > 2.0 * (1.0 - own).mean()

@@ -3,6 +3,7 @@
 default, thorough, variational, fast     ours: told nothing but the sales
 told              our sampler, told the anomaly's family, the noise and the rank: what they are worth
 near-bayes        the same, told the ensemble's prior of theta too, and that there are anomalies
+near-bayes-thinning   near-bayes, told that anomalies are thinned, be it true or not
 paper, paper-practical                   Algorithm 1, and as section 4 runs it: told nothing but the sales
 paper-oracle      as the authors' code: paper-practical with the true rank, scored with the true theta
 drmf, stable-pcp, rmc (-one-sided)       told the true rank, and the share of anomalies that is cheapest under
@@ -93,10 +94,13 @@ def _told(drawn: SyntheticInstance, seed: int) -> Answer:
     )
 
 
-def _near_bayes(drawn: SyntheticInstance, seed: int) -> Answer:
-    healthy, rates = near_bayes(drawn, seed)
-    flags = ideal_flags(healthy, drawn.costs_false_alarm, drawn.costs_missed)
-    return Answer(flags, 1.0 - healthy, rates)
+def _near_bayes(family: str | None) -> Method:
+    def answer(drawn: SyntheticInstance, seed: int) -> Answer:
+        healthy, rates = near_bayes(drawn, seed, family)
+        flags = ideal_flags(healthy, drawn.costs_false_alarm, drawn.costs_missed)
+        return Answer(flags, 1.0 - healthy, rates)
+
+    return answer
 
 
 def _oracle(drawn: SyntheticInstance, seed: int) -> Answer:
@@ -149,7 +153,8 @@ METHODS: Mapping[str, Method] = {
     "variational": _detector("variational"),
     "fast": _detector("fast"),
     TOLD: _told,
-    NEAR_BAYES: _near_bayes,
+    NEAR_BAYES: _near_bayes(None),
+    NEAR_BAYES + "-thinning": _near_bayes("thinning"),
     "paper": _detector("paper"),
     "paper-practical": _detector("paper-practical"),
     ORACLE: _oracle,

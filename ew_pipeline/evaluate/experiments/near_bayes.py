@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ew_pipeline.algorithm._sampler_kernels import RATE_PENALTY
-from ew_pipeline.algorithm.anomaly_models import anomaly_model
+from ew_pipeline.algorithm.anomaly_models import AnomalyModel, anomaly_model
 from ew_pipeline.algorithm.families import GammaExposure, UniformExposure, exposure_family
 from ew_pipeline.algorithm.ideal import ideal_healthy_probability
 from ew_pipeline.algorithm.noise import NegativeBinomial, Poisson
@@ -28,11 +28,15 @@ N_CHAINS = 2
 BUDGET = SamplerBudget(warm_up=120, draws=200, leapfrog=7, kept=200)  # every draw's factors
 
 
-def near_bayes(drawn: SyntheticInstance, seed: int) -> tuple[Float, Float]:
-    """P(healthy) of every observed pair, and M (n x m): means over draws of the ensemble's posterior."""
+def near_bayes(drawn: SyntheticInstance, seed: int, family_name: str | None = None) -> tuple[Float, Float]:
+    """P(healthy) of every observed pair, and M (n x m): means over draws of the ensemble's posterior.
+
+    ``family_name``: what it is told of the family, if not the truth.
+    """
     truth, rng = drawn.truth, np.random.default_rng(seed)
     data = Observations.of(drawn.sales)
-    family = exposure_family(truth.family)
+    family_name = family_name or truth.family
+    family = exposure_family(family_name)
     if not isinstance(family, GammaExposure | UniformExposure):
         raise TypeError("the ensemble's families are all compiled")
     noisy = truth.noise == "negative_binomial"
@@ -43,17 +47,19 @@ def near_bayes(drawn: SyntheticInstance, seed: int) -> tuple[Float, Float]:
         for generator in rng.spawn(N_CHAINS)
     ]
     weights = [ensemble_weights(chain) for chain in chains]
-    sums = [weighted_sums(drawn, chain, own) for chain, own in zip(chains, weights, strict=True)]
+    anomaly = anomaly_model(family_name)
+    sums = [weighted_sums(drawn, anomaly, chain, own) for chain, own in zip(chains, weights, strict=True)]
     total = sum(float(own.sum()) for own in weights)
     healthy, rates = (np.sum(parts, axis=0) / total for parts in zip(*sums, strict=True))
     return healthy, rates
 
 
-def weighted_sums(drawn: SyntheticInstance, chain: Chain, weights: Float) -> tuple[Float, Float]:
-    """Sums of f and of M over the draws. The laws are the truth's, the parameters each draw's own."""
+def weighted_sums(
+    drawn: SyntheticInstance, anomaly: AnomalyModel, chain: Chain, weights: Float
+) -> tuple[Float, Float]:
+    """Sums of f and of M over the draws, with each draw's own parameters."""
     truth, sales = drawn.truth, drawn.sales
     healthy, rates = np.zeros(sales.n_observed), np.zeros(sales.shape)
-    anomaly = anomaly_model(truth.family)
     for k in np.flatnonzero(weights):
         M = chain.kept_left[k] @ chain.kept_right[k].T
         noise = Poisson() if truth.noise == "poisson" else NegativeBinomial(float(chain.size_draws[k]))
