@@ -70,7 +70,8 @@ def _add_sales(
         faulty = "false"  # of ten million rows, none need be looked up
     with_faults = dict(
         connection.execute(
-            f"SELECT CAST(week AS VARCHAR), bool_or({faulty}) FROM sales WHERE week IS NOT NULL GROUP BY 1"
+            "SELECT CAST(week AS VARCHAR), faulty FROM "
+            f"(SELECT week, bool_or({faulty}) AS faulty FROM sales WHERE week IS NOT NULL GROUP BY 1)"
         ).fetchall()
     )
     for week in sorted({*with_faults, *checked.taken}):

@@ -6,7 +6,7 @@ import datetime as dt
 import secrets
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -256,17 +256,17 @@ def conclude(
 
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        with ThreadPoolExecutor(1) as beside:  # parquet is written outside of Python, on a core of its own
+        with ThreadPoolExecutor(2) as beside:  # parquet and most of the lists are written outside of Python
             scores = None
             if not result.score_files:
                 scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
-            write_check_lists(result, result.folder)
-            report = write_page()
+            lists = beside.submit(write_check_lists, result, result.folder)
+            report = write_page(lists)
             if scores is not None:
                 scores.result()
         return report
 
-    def write_page() -> Path:
+    def write_page(lists: Future[dict[str, Path]]) -> Path:
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,
@@ -278,6 +278,7 @@ def conclude(
             folder=result.folder,
             override=result.override,
             publish_anyway=command,
+            lists=lists,
         )
 
     report = steps("write the report", write)

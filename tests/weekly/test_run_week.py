@@ -16,6 +16,7 @@ from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly import run
 from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.request import change_config, read_config
 
@@ -224,6 +225,23 @@ def test_a_rejected_batch_publishes_nothing_and_every_key_is_kept(tables, tmp_pa
 
 def _files(place: Path) -> list[Path]:
     return [place] if place.is_file() else sorted(place.rglob("*.csv"))
+
+
+@pytest.mark.parametrize("part", ["write_scores", "write_check_lists"])
+def test_a_part_of_the_report_that_fails_beside_the_others_publishes_nothing(
+    part, tables, tmp_path, monkeypatch
+):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run, part, full)
+    with pytest.raises(OSError, match="No space left"):
+        run_plainly(tmp_path, tables)
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.publications() == ()
+        assert [one.status for one in ledger.runs()] == ["failed"]
+        assert ledger.verify() == []
+    assert not (tmp_path / "reports" / LAST_WEEK).exists()
 
 
 def test_faulty_rows_below_the_limit_are_quarantined_and_said(tables, tmp_path):

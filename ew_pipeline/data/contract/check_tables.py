@@ -8,6 +8,7 @@ faulty rows, and the history with them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,18 +208,18 @@ def order_by(frame: pd.DataFrame, names: Sequence[str]) -> NDArray[np.int32]:
 
 
 def _in_order(frame: pd.DataFrame, order: NDArray[np.int32]) -> pd.DataFrame:
-    """pandas' own ``take`` of the same takes twice as long."""
-    columns: dict[str, Any] = {}
-    for name, column in frame.items():
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            codes = column.cat.codes.to_numpy()
-            same = codes.size and codes.min() == codes.max()  # as weeks mostly are
-            columns[str(name)] = pd.Categorical.from_codes(
-                codes if same else codes[order], dtype=column.dtype
-            )
-        else:
-            columns[str(name)] = column.to_numpy()[order]
-    return pd.DataFrame(columns, copy=False)
+    """Columns side by side, each outside of Python; pandas' own ``take`` takes twice as long for one."""
+
+    def moved(column: pd.Series[Any]) -> Any:
+        if not isinstance(column.dtype, pd.CategoricalDtype):
+            return column.to_numpy()[order]
+        codes = column.cat.codes.to_numpy()
+        same = codes.size and codes.min() == codes.max()  # as weeks mostly are
+        return pd.Categorical.from_codes(codes if same else codes[order], dtype=column.dtype)
+
+    with ThreadPoolExecutor() as pool:
+        columns = pool.map(moved, [frame[name] for name in frame.columns])
+        return pd.DataFrame(dict(zip(frame.columns, columns, strict=True)), copy=False)
 
 
 def _copies_in(frame: pd.DataFrame) -> np.ndarray:
