@@ -26,6 +26,7 @@ from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.fit import curve_points
 from ew_pipeline.weekly.gate import gate
 from ew_pipeline.weekly.records import (
@@ -37,7 +38,7 @@ from ew_pipeline.weekly.records import (
     WeekRequest,
     WeekResult,
 )
-from ew_pipeline.weekly.run import Attempt, Outcome, attempted, conclude, last_ranks, unchanged
+from ew_pipeline.weekly.run import Outcome, conclude, last_ranks, unchanged
 from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import secrets
 import shutil
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +11,11 @@ from typing import Literal
 import pandas as pd
 
 from ew_pipeline.console import ExitCode
-from ew_pipeline.data.contract import ContractRejected
-from ew_pipeline.errors import DataError, EwError
 from ew_pipeline.evaluate.realised import realised_calibration
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.ledger import Ledger, Publication, RunInfo
+from ew_pipeline.publish.ledger import Ledger, Publication
 from ew_pipeline.publish.ledger.publishing import SCORES
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
@@ -28,6 +23,7 @@ from ew_pipeline.publish.scores import write_scores
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.cross_section import cross_section
 from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import FittedSegment, fit_segments, save_models
@@ -49,7 +45,6 @@ SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
 CONFIG = "config.json"  # in the run's folder, to run the week again with the same settings
 DATA_DOCS, DOCS = "data docs", "data_docs/index.html"
-WAIT_SECONDS = 600.0  # for another run of the same week to end
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,15 +64,6 @@ class Outcome:
         return ExitCode.HELD_BACK if self.status == "held" else ExitCode.DONE
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One try at a week: its name, its folder, when it began."""
-
-    run_id: str
-    folder: Path
-    started_at: dt.datetime
-
-
 def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: Tracking) -> Outcome:
     """Run one week. What it made is in ``runs/<run_id>``, whatever the outcome."""
     return attempted(
@@ -86,25 +72,6 @@ def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: T
         steps,
         lambda ledger, attempt: _run(request, settings, steps, tracking, ledger, attempt),
     )
-
-
-def attempted(
-    request: WeekRequest, settings: Settings, steps: Steps, compute: Callable[[Ledger, Attempt], Outcome]
-) -> Outcome:
-    """Do the week with nobody else at it, and record how it ended if it fails."""
-    attempt = begin(request, settings)
-    opened = steps(
-        "open the ledger", lambda: Ledger.open(settings.ledger_url, home=settings.root), retry=True
-    )
-    with opened as ledger:
-        try:
-            with ledger.week_lock(
-                request.week, who=attempt.run_id, wait_seconds=WAIT_SECONDS, on_wait=steps.say
-            ):
-                return compute(ledger, attempt)
-        except BaseException as error:  # also Ctrl-C: the ledger says how every run ended
-            _record_failure(request, attempt, steps, ledger, settings.actor, error)
-            raise
 
 
 def _run(
@@ -305,27 +272,6 @@ def _say_untracked(steps: Steps, tracked: TrackedRun) -> None:
         steps.say(f"MLflow does not know all of this run yet ({tracked.reason}); the next run tells it.")
 
 
-def _record_failure(
-    request: WeekRequest, attempt: Attempt, steps: Steps, ledger: Ledger, actor: str, error: BaseException
-) -> None:
-    info = RunInfo(
-        run_id=attempt.run_id,
-        week=request.week,
-        started_at=attempt.started_at,
-        config=request.config,
-        folder=attempt.folder,
-        shadow=request.shadow,
-        contract=error.contract if isinstance(error, ContractRejected) else None,
-        timings=steps.timings,
-        flow_run_id=steps.flow_run_id,
-    )
-    status: Literal["rejected", "failed"] = "rejected" if isinstance(error, DataError) else "failed"
-    try:
-        ledger.record_run(info, status, by=actor, error=str(error) or type(error).__name__)
-    except EwError as second:  # the first error is the one that matters
-        steps.say(f"The failure could not be recorded: {second.message}")
-
-
 def last_ranks(ledger: Ledger, week: Week) -> dict[str, int]:
     """Rank by segment of the last published week; empty for the first."""
     before = ledger.last_published_before(week)
@@ -334,21 +280,6 @@ def last_ranks(ledger: Ledger, week: Week) -> dict[str, int]:
     known = ledger.segments(before.run_id)
     known = known[known["rank"].notna()]
     return {str(name): int(rank) for name, rank in zip(known["segment"], known["rank"], strict=True)}
-
-
-def begin(request: WeekRequest, settings: Settings) -> Attempt:
-    """Name the attempt and make its folder."""
-    now = dt.datetime.now(dt.UTC)
-    run_id = f"{request.week}-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    folder = settings.runs / run_id
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise EwError(
-            f"cannot write to {settings.root}: {error.strerror}.",
-            "give the folder to this user, or choose another: EW_HOME=/path/to/folder ew run …",
-        ) from error
-    return Attempt(run_id, folder, now)
 
 
 def _checked(found: tuple[Contract, Snapshot]) -> str:
