@@ -13,11 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ew_pipeline.data.contract import suites, validate_table
-from ew_pipeline.data.contract.check_tables import order_by
 from ew_pipeline.data.contract.gx_run import Validator
 from ew_pipeline.errors import EwError, UsageError
 from ew_pipeline.schema import TABLES
@@ -233,11 +230,3 @@ def test_no_cell_is_hashed_on_the_way_to_a_check(monkeypatch):
     monkeypatch.setattr(pd.util, "hash_pandas_object", lambda *a, **k: hashed.append(a) or original(*a, **k))
     Validator().validate(suites.load_suite("flags").on(set(FLAGS.columns)), FLAGS, "flags")
     assert hashed == []
-
-
-@given(st.lists(st.tuples(*[st.sampled_from(["a", "b", "c", None])] * 3), max_size=30))
-def test_rows_are_put_in_the_order_of_their_keys_a_missing_part_last(rows):
-    frame = pd.DataFrame(rows, columns=list("xyz")).astype(pd.CategoricalDtype(["a", "b", "c"]))
-    order = order_by(frame, ("z", "x"))
-    keys = [["~" if part is None else part for part in (z, x)] for x, _, z in rows]
-    assert order.tolist() == sorted(range(len(rows)), key=keys.__getitem__)  # equal keys stay as they were
