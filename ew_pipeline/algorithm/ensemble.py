@@ -39,13 +39,13 @@ ODDS_IN_STRONG_NOISE = 100.0
 # Where data are many and noise is overdispersed but not strong, p_A is known but for a tail that the prior
 # cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in thorough.py make up for it.
 NOISY_RATE_TILT = 5.0
-# What the odds of an anomaly are multiplied by where the sales say little of p_A: with few data, and in
-# strong noise. There its posterior is its prior, and a prior that is right on average still makes flags that
-# cost more than they save wherever anomalies are rarer than it says; doing nothing is the alternative we
-# must not lose to. Of 280 instances (5% and 10% observed, 30 x 300, s0 = 2) 15 cost over 0.02 more than it
-# without caution, by up to 0.22, and none with it; cost against doing nothing is -0.089 for -0.155 with few
-# data, and -0.068 for -0.091 in strong noise.
-CAUTION_WITH_FEW_DATA, CAUTION_IN_STRONG_NOISE = 0.22, 0.42
+# What the odds of an anomaly are multiplied by in strong noise; with few data by how many there are of those
+# that are needed (thorough.py). There the posterior of p_A is its prior, and a prior that is right on average
+# still makes flags that cost more than they save wherever anomalies are rarer than it says; doing nothing is
+# the alternative we must not lose to. Of 280 instances (5% and 10% observed, 30 x 300, s0 = 2) 15 cost over
+# 0.02 more than it without caution, by up to 0.22, and none with it; cost against doing nothing is -0.107
+# for -0.155 with few data, and -0.068 for -0.091 in strong noise.
+CAUTION_IN_STRONG_NOISE = 0.42
 STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
 
 
@@ -77,16 +77,16 @@ def sample_ensemble(
     budget: SamplerBudget,
     *,
     blind: bool,
-    doubtful: bool,
+    caution: float = 1.0,
     overdispersed: bool = True,
     rate_tilt: float = 0.0,
     n_threads: int = 1,
 ) -> EnsembleFit:
     """Run the chains and combine them.
 
-    ``blind``: hold out a tenth per chain and stack on it. ``doubtful``: few data, so that f is taken
-    cautiously, as it is wherever noise is strong. ``overdispersed``: whether s0 is learnt. ``rate_tilt``: by
-    how much flatter the prior of p_A is than the sampler's own.
+    ``blind``: hold out a tenth per chain and stack on it. ``caution``: what the odds of an anomaly are
+    multiplied by, and by more where noise is strong. ``overdispersed``: whether s0 is learnt.
+    ``rate_tilt``: by how much flatter the prior of p_A is than the sampler's own.
     """
     weights = _curve_weights(path)
     ranks = _blind_ranks(path) if blind else tuple(weights)
@@ -126,7 +126,7 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    caution = CAUTION_WITH_FEW_DATA if doubtful else CAUTION_IN_STRONG_NOISE ** _noise_strength(chains)
+    caution *= CAUTION_IN_STRONG_NOISE ** _noise_strength(chains)
     return _combine(data, by_rank, weights, masks, curve, caution, RATE_PENALTY - rate_tilt)
 
 

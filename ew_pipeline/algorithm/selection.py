@@ -98,7 +98,12 @@ def largest_rank(shape: tuple[int, int], n_observed: int, max_rank: int) -> int:
 
 def is_sparse(data: Observations) -> bool:
     """Fewer observed entries per row and column than the cavity approximation needs."""
-    return data.counts.size / sum(data.sales.shape) < DENSE_ENTRIES_PER_LINE
+    return density(data) < 1.0
+
+
+def density(data: Observations) -> float:
+    """Observed entries per row and column, of those that the cavity approximation needs."""
+    return float(data.counts.size / sum(data.sales.shape) / DENSE_ENTRIES_PER_LINE)
 
 
 def rank_path(

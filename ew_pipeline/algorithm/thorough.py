@@ -28,7 +28,7 @@ from ew_pipeline.algorithm.intervals import theta_from_draws
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.selection import NEGLIGIBLE_DISPERSION, ONSET, RankPath, is_sparse
+from ew_pipeline.algorithm.selection import NEGLIGIBLE_DISPERSION, ONSET, RankPath, density, is_sparse
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.tiers import Exploration, average_restarts, explore, finish
 from ew_pipeline.algorithm.types import Float
@@ -227,7 +227,7 @@ def _chains(
             plan.rng,
             budget,
             blind=found.difficult and plan.rank is None,
-            doubtful=is_sparse(found.data),
+            caution=min(density(found.data), 1.0),
             overdispersed=plan.noise != "poisson",
             rate_tilt=tilt,
             n_threads=plan.n_threads or 1,

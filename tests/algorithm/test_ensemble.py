@@ -103,9 +103,7 @@ def test_noise_is_strong_where_its_size_is_small():
     assert _strength(np.sqrt(10.0), (2.5, 4.0)) == pytest.approx(0.5)
 
 
-def ensemble(
-    blind, ranks=(1, 2, 3), family="exponential", doubtful=False, n_threads=1, rate_tilt=0.0, **drawn
-):
+def ensemble(blind, ranks=(1, 2, 3), family="exponential", caution=1.0, n_threads=1, rate_tilt=0.0, **drawn):
     drawn = {"n": 20, "m": 20, "rank": 2, "mean": 10.0, "observed_share": 0.8, "anomaly_rate": 0.1, **drawn}
     instance = draw_instance(EnsembleSettings(**drawn), np.random.default_rng(0))
     data = Observations.of(instance.sales)
@@ -119,7 +117,7 @@ def ensemble(
         rng,
         SHORT,
         blind=blind,
-        doubtful=doubtful,
+        caution=caution,
         n_threads=n_threads,
         rate_tilt=rate_tilt,
     )
@@ -184,11 +182,11 @@ def test_a_doubted_f_has_smaller_odds_of_an_anomaly_and_certainty_stays():
     np.testing.assert_allclose(doubted(f, 1.0), f)
 
 
-def test_few_data_make_the_same_draws_doubted():
+def test_caution_doubts_the_same_draws():
     _, plain = ensemble(False, ranks=(2,), alpha=0.2)
-    _, few = ensemble(False, ranks=(2,), alpha=0.2, doubtful=True)
-    assert 0.0 < few.caution < 1.0
-    np.testing.assert_allclose(few.healthy_probability, doubted(plain.healthy_probability, few.caution))
+    _, few = ensemble(False, ranks=(2,), alpha=0.2, caution=0.3)
+    assert (plain.caution, few.caution) == (1.0, 0.3)
+    np.testing.assert_allclose(few.healthy_probability, doubted(plain.healthy_probability, 0.3))
     np.testing.assert_array_equal(few.rate_draws, plain.rate_draws)
 
 

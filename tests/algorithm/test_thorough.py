@@ -7,7 +7,6 @@ import pytest
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
 from ew_pipeline.algorithm import thorough, tiers
-from ew_pipeline.algorithm.ensemble import CAUTION_WITH_FEW_DATA
 from ew_pipeline.algorithm.sampler import SamplerBudget
 from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
 
@@ -88,9 +87,10 @@ def test_f_is_taken_cautiously_where_noise_is_too_strong_to_know_the_rate(size, 
 
 
 def test_f_is_taken_cautiously_where_data_are_few():
+    """By how many pairs a line has of the twelve it needs."""
     plan = planned(observed_share=0.1)
     fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
-    assert fit.diagnostics_["caution"] == CAUTION_WITH_FEW_DATA
+    assert fit.diagnostics_["caution"] == pytest.approx(plan.sales.n_observed / 80 / 12.0)
 
 
 def test_what_is_asked_for_is_not_settled_by_chains():
