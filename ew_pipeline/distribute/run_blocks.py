@@ -43,7 +43,7 @@ from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
 INPUTS = "inputs.json"  # in the run's folder: the files that were read, with their hashes
-BLOCKS = "blocks.json"  # there too: work done, bytes moved
+BLOCKS = "blocks.json"  # there too: work done, bytes of arrays moved, rows beside them
 THREADS = 1  # of a block: a worker has as many blocks at a time as it has threads
 
 
@@ -258,6 +258,7 @@ def _work(blocks: ClusterBlocks, computed: Computed) -> dict[str, Any]:
         "rounds": fit.rounds,
         "sweeps": fit.sweeps,
         "traffic": asdict(blocks.traffic),
+        "rows_to_check": int(sum(len(rows) for rows in computed.decided.to_check.values())),
     }
 
 

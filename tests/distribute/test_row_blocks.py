@@ -149,6 +149,7 @@ def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
     work = json.loads((outcome.folder / "blocks.json").read_text())
     assert work["blocks"] == 3  # of three, two and one files: those that begin within 5,000 rows
     assert work["traffic"]["received"] > 0
+    assert work["rows_to_check"] == scores["flagged"].sum()
     assert scores["store_id"].tolist() == sales.store_ids[sales.rows].tolist()
     np.testing.assert_array_equal(scores["units"], sales.counts)
     # single precision, and other places where the sums of a column are rounded
