@@ -22,7 +22,6 @@ from ew_pipeline.distribute.fit import FittedBlocks, fit_by_blocks
 from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, Reading, load_blocks, take_census
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.provenance import code_version, environment
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import Tracking
@@ -33,12 +32,11 @@ from ew_pipeline.weekly.records import (
     Contract,
     Coverage,
     Pricing,
-    Provenance,
     SegmentResult,
     WeekRequest,
     WeekResult,
 )
-from ew_pipeline.weekly.run import Outcome, conclude, last_ranks, unchanged
+from ew_pipeline.weekly.run import Outcome, conclude, last_ranks, provenance_of, unchanged
 from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
@@ -92,14 +90,7 @@ def _run(
             lambda: take_census(client, Path(request.sales), Reading.of(week, config)),
             detail=lambda found: f"{found.rows:,} rows in {len(found.files)} files",
         )
-        provenance = Provenance(
-            data_hash=files.data_hash,
-            config_hash=config.hash,
-            code_version=code_version(),
-            seed=config.detector.random_state,
-            environment=environment(),
-            flow_run_id=steps.flow_run_id,
-        )
+        provenance = provenance_of(files.data_hash, config, steps)
         if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
             return same
         _write(attempt.folder / INPUTS, _inputs(files))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ew_pipeline.data.panel import Panel
+from ew_pipeline.data.snapshot import is_kept
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.evaluate.view import LabelSource
 from ew_pipeline.provenance import file_hash
@@ -38,7 +39,8 @@ def known_evaluations(ledger: Ledger) -> dict[Known, int]:
 
 def due_publications(ledger: Ledger, labels: LabelSource, last: Week | None) -> tuple[Publication, ...]:
     """Everything ever published, oldest week first, whose labels are in by week ``last`` and that was not
-    evaluated under this rule and version. A rollback has no content of its own: its source is evaluated."""
+    evaluated under this rule and version. A rollback has no content of its own: its source is evaluated. Of
+    weeks by row blocks no sales are kept, so none is due."""
     if last is None:
         return ()
     done = {
@@ -49,7 +51,10 @@ def due_publications(ledger: Ledger, labels: LabelSource, last: Week | None) -> 
     return tuple(
         one
         for one in sorted(ledger.publications(), key=lambda one: (one.week, one.id))
-        if one.id == one.source_id and one.id not in done and one.week.shift(labels.weeks_after) <= last
+        if one.id == one.source_id
+        and one.id not in done
+        and one.week.shift(labels.weeks_after) <= last
+        and is_kept(one.data_hash)
     )
 
 

@@ -89,14 +89,7 @@ def _run(
         detail=_checked,
         retry=True,
     )
-    provenance = Provenance(
-        data_hash=snapshot.data_hash,
-        config_hash=config.hash,
-        code_version=code_version(),
-        seed=config.detector.random_state,
-        environment=environment(),
-        flow_run_id=steps.flow_run_id,
-    )
+    provenance = provenance_of(snapshot.data_hash, config, steps)
     if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
         return same
 
@@ -149,6 +142,18 @@ def _run(
         over_weeks=over_weeks(segments, pooled, ledger.segments_series(week.shift(-1), THETA_WEEKS)),
     )
     return conclude(request, result, settings, steps, tracking, ledger)
+
+
+def provenance_of(data_hash: str, config: RunConfig, steps: Steps) -> Provenance:
+    """What the week is computed from, by what, here and now."""
+    return Provenance(
+        data_hash=data_hash,
+        config_hash=config.hash,
+        code_version=code_version(),
+        seed=config.detector.random_state,
+        environment=environment(),
+        flow_run_id=steps.flow_run_id,
+    )
 
 
 def unchanged(

@@ -26,9 +26,12 @@ from ew_pipeline.distribute.bench import measure, write_partitions
 from ew_pipeline.distribute.cluster import connected
 from ew_pipeline.distribute.partitions import Reading, census, load_blocks, read_block, take_census
 from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.evaluate.due import due_publications
+from ew_pipeline.evaluate.view import RuleLabels
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
+from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
@@ -296,6 +299,8 @@ def test_what_is_published_from_blocks_is_what_one_machine_publishes(
     for home, outcome in ((settings.root, one), (there, many)):
         with Ledger.open(Settings(home=home).ledger_url, home=home) as ledger:
             found = ledger.flags(outcome.publication.id)
+            due = due_publications(ledger, RuleLabels("pair"), Week.parse("2026-W40"))
+            assert bool(due) == (outcome is one)  # of blocks no sales are kept
         flags[home] = found.sort_values(["store_id", "store_rank"], ignore_index=True)
     here, from_blocks = flags.values()
     assert len(here) > N
