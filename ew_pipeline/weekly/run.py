@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -228,17 +228,17 @@ def conclude(
 
     def write() -> Path:
         (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        with ThreadPoolExecutor(2) as beside:  # parquet and most of the lists are written outside of Python
+        with ThreadPoolExecutor(1) as beside:  # parquet is written outside of Python, on a core of its own
             scores = None
             if not result.score_files:
                 scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
-            lists = beside.submit(write_check_lists, result, result.folder)
-            report = write_page(lists)
+            write_check_lists(result, result.folder)
+            report = write_page()
             if scores is not None:
                 scores.result()
         return report
 
-    def write_page(lists: Future[dict[str, Path]]) -> Path:
+    def write_page() -> Path:
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,
@@ -250,7 +250,6 @@ def conclude(
             folder=result.folder,
             override=result.override,
             publish_anyway=command,
-            lists=lists,
         )
 
     report = steps("write the report", write)

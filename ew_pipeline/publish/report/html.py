@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pandas as pd
@@ -41,7 +39,6 @@ def write_report(
     calibration_of: str = "",
     override: Override | None = None,
     publish_anyway: str | None = None,
-    lists: Future[Any] | None = None,
 ) -> Path:
     """Write ``report.html`` into ``folder``; the check lists are linked when they are already there.
 
@@ -54,14 +51,11 @@ def write_report(
     calibration : predicted against realised of earlier weeks whose labels are in; ``calibration_of`` : which.
     override : who published a held week, and why.
     publish_anyway : what to type to publish a held week; by default with the sales left open.
-    lists : the check lists, if they are being written on another core: pictures are drawn meanwhile.
     """
     content = build_content(
         result, previous=previous, links=links, override=override, publish_anyway=publish_anyway
     )
     plots = make_plots(result, series, calibration, calibration_of)
-    if lists is not None:
-        lists.result()
     page = render_html(content, plots, store_lists=store_lists_in(folder))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
