@@ -12,14 +12,13 @@ import numpy as np
 
 from ew_pipeline.algorithm._gradient_kernels import gradient
 from ew_pipeline.algorithm._numba import njit
-from ew_pipeline.algorithm._sampler_kernels import (
+from ew_pipeline.algorithm._sampler_kernels import drift, kick
+from ew_pipeline.algorithm._theta_kernels import (
     LOG_SHAPE_HIGH,
     LOG_SIZE_HIGH,
     LOG_SIZE_LOW,
     RATE_CAP,
     T_LIMIT,
-    drift,
-    kick,
     shape_of,
     tables,
     theta_of,

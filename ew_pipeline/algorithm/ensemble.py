@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
+from ew_pipeline.algorithm._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve

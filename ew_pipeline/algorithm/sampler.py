@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm import _theta_kernels as kernels
 from ew_pipeline.algorithm._adaptation import StepSize, ThetaSpread, first_scales
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm import _theta_kernels as theta_kernels
 from ew_pipeline.algorithm._gradient_kernels import CURVE_START, CURVE_STEP, GAMMA, THINNING, UNIFORM, ZERO
 from ew_pipeline.algorithm._trajectory_kernels import leapfrog
 from ew_pipeline.algorithm.axis_rates import EXTRA_RATES, PRIOR_COUNTS
@@ -88,13 +89,13 @@ class SamplerState:
 
     def read_theta(self) -> None:
         """theta from its coordinates; the tables that depend on it stay as they are."""
-        self.s0, self.alpha, self.rate = kernels.theta_of(self.t, self.code)
+        self.s0, self.alpha, self.rate = theta_kernels.theta_of(self.t, self.code)
         if self.shape_free:
-            self.s = kernels.shape_of(self.t)
+            self.s = theta_kernels.shape_of(self.t)
 
     def refresh_theta(self) -> None:
         self.read_theta()
-        kernels.tables(
+        theta_kernels.tables(
             self.table.kinds,
             self.s0,
             self.alpha,
@@ -186,7 +187,7 @@ class SamplerState:
     def log_prior(self, slope: Float) -> float:
         a, b = self.prior_shape, self.prior_rate
         return (
-            kernels.theta_prior(self.t, self.shape_free, slope)
+            theta_kernels.theta_prior(self.t, self.shape_free, slope)
             + a * float(self.logs[0].sum() + self.logs[1].sum())
             - b * float(self.factors[0].sum())
             - a * float(self.factors[1].sum())
@@ -250,7 +251,7 @@ class SamplerState:
         """Draw b and a given U, V."""
         left, right = self.factors
         self.prior_rate = rng.standard_gamma(self.prior_shape * left.size) / float(left.sum())
-        self.prior_shape = kernels.sample_prior_shape(
+        self.prior_shape = theta_kernels.sample_prior_shape(
             rng.random(),
             SHAPE_GRID,
             left.size,
@@ -295,21 +296,21 @@ def uniform_table(kinds: Float) -> Float32:
     """Values and slopes of the uniform family's log-likelihood, up to where it is straight in log b."""
     top = math.log(float(kinds.max()) + 10.0) + 1.5
     out = np.empty((kinds.size, math.ceil((top - CURVE_START) / CURVE_STEP) + 1, 2), np.float32)
-    kernels.uniform_curves(kinds, CURVE_START, out)
+    theta_kernels.uniform_curves(kinds, CURVE_START, out)
     return out
 
 
 def _start_theta(start: VariationalFit, shape: float) -> Float:
     """Coordinates of the variational estimate, kept off the bounds so that the chain can leave."""
     theta = start.parameters
-    low, high = kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH
+    low, high = theta_kernels.LOG_SIZE_LOW, theta_kernels.LOG_SIZE_HIGH
     size = min(max(1.0 / max(theta.inverse_size, 1e-4), 0.6), 200.0)
     shares = np.array(
         [
             (math.log(size) - low) / (high - low),
             theta.alpha,
-            theta.anomaly_rate / kernels.RATE_CAP,
-            math.log(shape) / kernels.LOG_SHAPE_HIGH,
+            theta.anomaly_rate / theta_kernels.RATE_CAP,
+            math.log(shape) / theta_kernels.LOG_SHAPE_HIGH,
         ]
     )
     shares = np.clip(shares, (0.02, 0.02, 0.02, 0.1), (0.98, 0.98, 0.98, 0.8))

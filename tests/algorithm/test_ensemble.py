@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ew_pipeline.algorithm._sampler_kernels import RATE_CAP, RATE_PENALTY
+from ew_pipeline.algorithm._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
     NEGLIGIBLE_RATE,
     _strength,

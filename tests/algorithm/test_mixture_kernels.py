@@ -13,6 +13,7 @@ from scipy.special import gammainc, gammaln
 from ew_pipeline.algorithm import _fast_math as fast
 from ew_pipeline.algorithm import _mixture_kernels as mixture
 from ew_pipeline.algorithm import _sampler_kernels as sampling
+from ew_pipeline.algorithm import _theta_kernels as theta_kernels
 from ew_pipeline.algorithm._gradient_kernels import CURVE_START, GAMMA, THINNING, UNIFORM, ZERO, gradient
 from ew_pipeline.algorithm._variational_kernels import digamma
 from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, UniformOneSided, UniformOnset
@@ -282,7 +283,7 @@ class SmallPosterior:
     def tables(self, theta):
         exact = np.empty(self.kinds.size), np.empty(self.kinds.size)
         single = [np.zeros(self.kinds.size, np.float32) for _ in range(3)]
-        sampling.tables(self.kinds, *theta, self.code, *exact, *single)
+        theta_kernels.tables(self.kinds, *theta, self.code, *exact, *single)
         return exact, single
 
     def log_density(self, left, right, theta):
@@ -382,10 +383,10 @@ def test_exact_density_is_the_mixture_of_scipy(family, axes):
 @pytest.mark.parametrize("shape_free", [False, True])
 def test_theta_prior_slope_matches_differences(shape_free):
     t, h, slope, unused = np.array([0.4, -1.1, 0.8, -0.3]), 1e-6, np.empty(4), np.empty(4)
-    sampling.theta_prior(t, shape_free, slope)
+    theta_kernels.theta_prior(t, shape_free, slope)
     for k in range(4):
         step = h * np.eye(4)[k]
-        ends = [sampling.theta_prior(at, shape_free, unused) for at in (t + step, t - step)]
+        ends = [theta_kernels.theta_prior(at, shape_free, unused) for at in (t + step, t - step)]
         difference = ends[0] - ends[1]
         assert slope[k] == pytest.approx(difference / (2 * h), rel=1e-6, abs=1e-8)
 
@@ -396,13 +397,13 @@ def test_theta_prior_is_the_documented_density_with_its_jacobian(shape_free):
     with h = log s / log 200 ~ Beta(0.5, 0.5)."""
 
     def parameters(t):
-        s0, alpha, rate = sampling.theta_of(t, GAMMA)
-        return np.array([math.log(s0), alpha, rate, math.log(sampling.shape_of(t)) / math.log(200.0)])
+        s0, alpha, rate = theta_kernels.theta_of(t, GAMMA)
+        return np.array([math.log(s0), alpha, rate, math.log(theta_kernels.shape_of(t)) / math.log(200.0)])
 
     def documented(t, h=1e-6):
         _, alpha, rate, share = parameters(t)
         power = 0.5 + 2.0 * share if shape_free else 0.5
-        value = stats.beta.logpdf(alpha, 1.0, 1.0 + power) - sampling.RATE_PENALTY * rate
+        value = stats.beta.logpdf(alpha, 1.0, 1.0 + power) - theta_kernels.RATE_PENALTY * rate
         if shape_free:
             value += stats.beta.logpdf(share, 0.5, 0.5)
         for k in range(4 if shape_free else 3):
@@ -411,7 +412,7 @@ def test_theta_prior_is_the_documented_density_with_its_jacobian(shape_free):
         return value
 
     a, b = np.array([0.4, -1.1, 0.8, -1.5]), np.array([-1.0, 1.3, -2.0, 0.7])
-    change = np.subtract(*(sampling.theta_prior(t, shape_free, np.empty(4)) for t in (a, b)))
+    change = np.subtract(*(theta_kernels.theta_prior(t, shape_free, np.empty(4)) for t in (a, b)))
     assert change == pytest.approx(documented(a) - documented(b), rel=1e-6)
 
 
@@ -422,7 +423,7 @@ def test_prior_shape_is_drawn_by_its_likelihood():
     grid = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     logs = float(np.log(left).sum() + np.log(right).sum())
     for u in (0.01, 0.5, 0.99):
-        assert sampling.sample_prior_shape(u, grid, 2000, 2000, logs, float(right.sum()), 2.0) == 4.0
+        assert theta_kernels.sample_prior_shape(u, grid, 2000, 2000, logs, float(right.sum()), 2.0) == 4.0
 
 
 @pytest.mark.parametrize("log_b", [-9.0, -5.9, 0.03, 2.51, 4.9, 9.0])
@@ -437,5 +438,5 @@ def test_the_table_of_the_uniform_family_gives_back_the_curve(log_b):
     gap = v1 - v0
     inside = v0 + u * (d0 + u * ((3 * gap - 2 * d0 - d1) + u * (d0 + d1 - 2 * gap)))
     found = v1 + (u - 1.0) * d1 if u > 1.0 else inside
-    expected = [sampling.uniform_curve(x, math.exp(log_b)) for x in kinds]
+    expected = [theta_kernels.uniform_curve(x, math.exp(log_b)) for x in kinds]
     np.testing.assert_allclose(found, expected, atol=4e-3, rtol=1e-4)

@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from ew_pipeline.algorithm import _sampler_kernels as kernels
+from ew_pipeline.algorithm import _theta_kernels as theta_kernels
 from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
@@ -180,7 +181,7 @@ def brute_force(counts, seed=0, n_draws=20_000):
     integrated out, which leaves p(u) ~ 1/u.
     """
     rng = np.random.default_rng(seed)
-    s0 = np.exp(rng.uniform(kernels.LOG_SIZE_LOW, kernels.LOG_SIZE_HIGH, n_draws))
+    s0 = np.exp(rng.uniform(theta_kernels.LOG_SIZE_LOW, theta_kernels.LOG_SIZE_HIGH, n_draws))
     alpha = rng.beta(1.0, 1.5, n_draws)
     rate = stats.truncexpon.rvs(8.0 * 0.4, scale=1.0 / 8.0, size=n_draws, random_state=rng)
     shape = rng.choice(SHAPE_GRID, n_draws)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.algorithm._sampler_kernels import RATE_PENALTY
+from ew_pipeline.algorithm._theta_kernels import RATE_PENALTY
 from ew_pipeline.algorithm.anomaly_models import AnomalyModel, anomaly_model
 from ew_pipeline.algorithm.families import GammaExposure, UniformExposure, exposure_family
 from ew_pipeline.algorithm.ideal import ideal_healthy_probability
