@@ -13,7 +13,7 @@ from ew_pipeline.evaluate.cost import expected_cost
 from ew_pipeline.evaluate.experiments.methods import IDEAL, METHODS, ORACLE, TOLD, Answer
 
 KNOWING = [name for name in METHODS if name in (IDEAL, ORACLE, TOLD) or "drmf" in name or "pcp" in name]
-KNOWING += [name for name in METHODS if name.startswith("rmc")]
+KNOWING += [name for name in METHODS if name.startswith(("rmc", "near-bayes"))]
 SETTINGS = EnsembleSettings(n=10, m=12, rank=2, mean=6.0, observed_share=0.9, anomaly_rate=0.15, alpha=0.1)
 
 
