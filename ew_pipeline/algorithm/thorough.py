@@ -55,8 +55,8 @@ ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
 ONSET_ALPHAS = (0.15, 0.7)  # the mean of U(0, 1) is 1/2; other families see it from here
 # nats: where M has too many factors, both scores favour the family with more anomalies. Onsets uniform in
-# the week cost 0.0012 less at 2 than at 6 (90 instances), thinning 0.0016 more, the paper's ensemble the same;
-# but up to 3 the small instance of the tests is taken for one of them, and p_A for half as much again.
+# the week cost 0.0012 less at 2 than at 6 (90 instances), thinning 0.0016 more, the paper's own the same; but
+# up to 3 the small instance of the tests is taken for one of them, and p_A for half as much again.
 ONSET_HANDICAP = 4.0
 ONSET_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of the gain over the Gamma exposure
 SMALLEST_WEIGHT = 0.05
