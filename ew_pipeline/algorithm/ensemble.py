@@ -32,20 +32,24 @@ SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
 SMALL_RANKS = (1, 2, 3)
 NEGLIGIBLE_RATE = 0.004
-# s0 from which noise hides anomalies, and from which it does not: for the odds that there are any, and for
-# how cautiously f is taken.
-STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 4.0), (2.5, 2.9)
-ODDS_IN_STRONG_NOISE = 100.0
+# s0 from which noise hides anomalies, and from which it does not: for the odds that there are any (its
+# median), and for how cautiously f is taken (its lower quartile: what it may well be). Strong noise is no
+# reason for caution by itself: where p_A is known all the same, to within the second pair (of the distance
+# between its 5% and 95% quantiles), or surely not small (the third, of the 5% quantile), none is needed.
+STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 5.0), (2.45, 2.65)
+CAUTIOUS_SPREAD, SURE_RATE = (0.12, 0.2), (0.09, 0.12)
+ODDS_IN_STRONG_NOISE = 30.0
 # Where data are many and noise is overdispersed but not strong, p_A is known but for a tail that the prior
 # cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in thorough.py make up for it.
 NOISY_RATE_TILT = 5.0
 # What the odds of an anomaly are multiplied by in strong noise; with few data by how many there are of those
 # that are needed (thorough.py). There the posterior of p_A is its prior, and a prior that is right on average
 # still makes flags that cost more than they save wherever anomalies are rarer than it says; doing nothing is
-# the alternative we must not lose to. Of 280 instances (5% and 10% observed, 30 x 300, s0 = 2) 15 cost over
-# 0.02 more than it without caution, by up to 0.22, and none with it; cost against doing nothing is -0.107
-# for -0.155 with few data, and -0.068 for -0.091 in strong noise.
-CAUTION_IN_STRONG_NOISE = 0.42
+# the alternative we must not lose to. With few data (5% and 10% observed, 30 x 300) 3 of 210 instances cost
+# over 0.02 more than it without caution, by up to 0.06, and none does; cost against it is -0.113 for -0.153.
+# Of 260 with s0 = 2, 15 did, by up to 0.22, and none does; -0.063 for -0.088. At s0 = 5 regret is the same to
+# 0.0002 (230).
+CAUTION_IN_STRONG_NOISE = 0.38
 STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
 
 
@@ -126,7 +130,6 @@ def sample_ensemble(
         }
         curve = rank_curve(densities)
         weights = dict(zip(ranks, stacking_weights(np.array(list(densities.values()))), strict=True))
-    caution *= CAUTION_IN_STRONG_NOISE ** _noise_strength(chains)
     return _combine(data, by_rank, weights, masks, curve, caution, RATE_PENALTY - rate_tilt)
 
 
@@ -140,9 +143,9 @@ def anomalies_exist(
     NEGLIGIBLE_RATE. It costs no chains of its own, and unlike a score of held-out entries uses all of them.
 
     Where noise is strong (``size`` is s0) sales say next to nothing of p_A, the ratio is about one whatever
-    the truth, and even odds would only halve a prior that leans to few anomalies as it is. There they
-    favour anomalies: on twelve instances each of two seeds (s0 = 2), cost against doing nothing fell from
-    -0.036 and -0.025 to -0.050 and -0.038, and no flag was added on healthy data with s0 = 5.
+    the truth, and odds against anomalies would only cut a prior that leans to few of them as it is. There
+    they favour anomalies. s0 says a little by itself: what anomalies the chains miss they take for noise, so
+    that it is below the truth where there are some, and above it where there are none.
     """
     prior = math.expm1(-penalty * NEGLIGIBLE_RATE) / math.expm1(-penalty * RATE_CAP)
     below = np.count_nonzero(rate_draws < NEGLIGIBLE_RATE) + 0.5 * prior
@@ -245,7 +248,7 @@ def _combine(
     caution: float,
     rate_penalty: float,
 ) -> EnsembleFit:
-    """The average over ranks and chains, taken with ``caution``."""
+    """The average over ranks and chains, taken with ``caution``, and with more in strong noise."""
     size = data.counts.size
     healthy = np.zeros(size)
     means = np.zeros(size)
@@ -272,6 +275,8 @@ def _combine(
             [getattr(chain, name)[pick] for pick, (_, chain) in zip(picks, flat, strict=True)]
         )
 
+    rate_draws, size_draws = pooled("rate_draws"), pooled("size_draws")
+    caution *= CAUTION_IN_STRONG_NOISE ** _hidden(rate_draws, size_draws)
     main = max(weights, key=lambda rank: weights[rank])
     logit = [np.log(c.rate_draws / (0.4001 - c.rate_draws)) for c in by_rank[main]]
     logit_alpha = [np.log((c.alpha_draws + 1e-9) / (1.0 + 1e-9 - c.alpha_draws)) for c in by_rank[main]]
@@ -281,8 +286,8 @@ def _combine(
         weights=weights,
         held_out_curve=curve,
         alpha_draws=pooled("alpha_draws"),
-        rate_draws=pooled("rate_draws"),
-        size_draws=pooled("size_draws"),
+        rate_draws=rate_draws,
+        size_draws=size_draws,
         shape_draws=pooled("shape_draws"),
         factors=_mean_factors(flat),
         r_hat=max(split_r_hat(logit), split_r_hat(logit_alpha)),
@@ -306,10 +311,16 @@ def _systematic(weights: Float, count: int) -> Int64:
     return np.asarray(np.minimum(np.searchsorted(np.cumsum(weights), steps), weights.size - 1), np.int64)
 
 
-def _noise_strength(chains: list[Chain]) -> float:
-    """Of the noise the chains found."""
-    sizes = np.concatenate([chain.size_draws for chain in chains])
-    return _strength(float(np.exp(np.median(np.log(sizes)))), CAUTIOUS_NOISE)
+def _hidden(rate_draws: Float, size_draws: Float) -> float:
+    """How far noise hides how many anomalies there are, from 0 to 1."""
+    low, high = (float(q) for q in np.quantile(rate_draws, [0.05, 0.95]))
+    unknown = _passed(high - low, CAUTIOUS_SPREAD) * (1.0 - _passed(low, SURE_RATE))
+    return unknown * _strength(float(np.quantile(size_draws, 0.25)), CAUTIOUS_NOISE)
+
+
+def _passed(value: float, span: tuple[float, float]) -> float:
+    """How much of the span lies below the value, from 0 to 1."""
+    return min(max((value - span[0]) / (span[1] - span[0]), 0.0), 1.0)
 
 
 def _mean_factors(weighted: list[tuple[float, Chain]]) -> LowRankFactors:

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from ew_pipeline.algorithm._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.algorithm.ensemble import (
     NEGLIGIBLE_RATE,
+    _hidden,
     _strength,
     _systematic,
     anomalies_exist,
@@ -151,10 +152,10 @@ def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
     assert anomalies_exist(flatter, penalty=3.0) == pytest.approx(0.5, abs=0.02)
     assert anomalies_exist(flatter) > 0.6  # fewer draws near zero than the prior it is compared with
     # where noise hides p_A, the ratio is not asked to halve what is believed anyway
-    sizes = [anomalies_exist(prior, size) for size in (100.0, 4.0, 3.2, 2.5, 1.0)]
+    sizes = [anomalies_exist(prior, size) for size in (100.0, 5.0, 3.2, 2.4, 1.0)]
     assert sizes[:2] == [anomalies_exist(prior)] * 2
     assert sizes[1] < sizes[2] < sizes[3] == sizes[4]
-    assert sizes[4] == pytest.approx(100.0 / 101.0, abs=0.001)
+    assert sizes[4] == pytest.approx(30.0 / 31.0, abs=0.001)
     assert anomalies_exist(prior, 1.0, odds=0.1) == sizes[4]
     assert anomalies_exist(prior, 3.2, odds=0.1) < sizes[2]
 
@@ -180,6 +181,29 @@ def test_a_doubted_f_has_smaller_odds_of_an_anomaly_and_certainty_stays():
     np.testing.assert_array_equal(doubted(np.array([0.0, 1.0]), 0.2), [0.0, 1.0])
     f = np.linspace(0.0, 1.0, 11)
     np.testing.assert_allclose(doubted(f, 1.0), f)
+
+
+@pytest.mark.parametrize(
+    ("size", "rates", "hidden"),
+    [
+        (2.0, (0.05, 0.35), 1.0),  # strong noise, and p_A may be anything
+        (2.0, (0.20, 0.30), 0.0),  # strong noise, but p_A is known
+        (5.0, (0.05, 0.35), 0.0),  # weaker noise
+        (2.0, (0.05, 0.21), 0.5),
+        (2.0, (0.13, 0.38), 0.0),  # strong noise, but p_A is surely not small
+        (2.0, (0.105, 0.35), 0.5),
+    ],
+)
+def test_noise_hides_anomalies_where_it_is_strong_and_their_number_is_unknown(size, rates, hidden):
+    draws = np.repeat(rates, 100)
+    assert _hidden(draws, np.full(200, size)) == pytest.approx(hidden)
+
+
+@pytest.mark.parametrize(("strong", "hidden"), [(60, 1.0), (40, 0.0)])
+def test_noise_that_may_well_be_strong_hides_anomalies(strong, hidden):
+    """By the lower quartile of s0, of 200 draws."""
+    sizes = np.repeat([2.0, 6.0], [strong, 200 - strong])
+    assert _hidden(np.repeat([0.05, 0.35], 100), sizes) == hidden
 
 
 def test_caution_doubts_the_same_draws():
