@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ew_pipeline.data._disk import first_line
@@ -70,6 +71,7 @@ class _Database:
     connection: duckdb.DuckDBPyConnection
     columns: dict[str, str] = field(default_factory=dict)
     text_cells: bool = True
+    parquet: tuple[Path, ...] = ()
     originals: dict[str, dict[str | None, list[Any]]] = field(default_factory=dict)
 
     @contextmanager

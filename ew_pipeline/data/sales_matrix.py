@@ -149,21 +149,14 @@ class SalesMatrix:
         def naming(e: int) -> str:
             return f"store {stores[i[e]]}, SKU {skus[j[e]]}"
 
-        col_bits = (m - 1).bit_length()
+        from ew_pipeline.data._row_major import row_major  # here: the type alone does not need numba
 
-        def keys_of() -> NDArray[np.int64]:
-            keys = i.astype(np.int64)
-            keys <<= col_bits
-            keys |= j.astype(np.int64, copy=False)
-            return keys
-
-        keys, sorted_counts = _row_major(keys_of(), whole_counts(x, naming))
-        if (keys[1:] == keys[:-1]).any():
-            refuse_duplicates(keys_of(), naming)
-        sorted_cols = _low_bits(keys, col_bits)
-        keys >>= col_bits  # now the rows; arrays this long are not copied for the sake of a name
+        rows32, cols32 = i.astype(np.int32, copy=False), j.astype(np.int32, copy=False)
+        indptr, sorted_cols, sorted_counts, repeated = row_major(rows32, cols32, whole_counts(x, naming), n)
+        if repeated:
+            refuse_duplicates(i.astype(np.int64) * m + j, naming)
         return cls(
-            indptr=_frozen(np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=n))]), own=True),
+            indptr=_frozen(indptr, own=True),
             cols=_frozen(sorted_cols, own=True),
             counts=_frozen(sorted_counts, own=True),
             shape=(n, m),
@@ -300,34 +293,6 @@ class SalesMatrix:
         falls = np.flatnonzero(self.cols[1:] <= self.cols[:-1]) + 1  # allowed only where a new row begins
         if not np.isin(falls, self.indptr, kind="sort").all():
             raise DataError("cols must ascend within each row.", "use SalesMatrix.from_coo, which sorts.")
-
-
-def _row_major(
-    keys: NDArray[np.int64], counts: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Entries sorted by key, the row's bits above the column's, in the place of ``keys`` where that can be.
-
-    The count goes below the key in the same 64 bits where it fits, because sorting values is several
-    times faster than sorting positions.
-    """
-    if (keys[1:] > keys[:-1]).all():  # already in order, as it is when it was built from a dense array
-        return keys, counts
-    bits = int(counts.max()).bit_length()
-    if int(keys.max()).bit_length() + bits <= 63:
-        keys <<= bits
-        keys |= counts
-        keys.sort()
-        ordered_counts = _low_bits(keys, bits)
-        keys >>= bits
-        return keys, ordered_counts
-    order = np.argsort(keys, kind="stable")
-    return keys[order], counts[order]
-
-
-def _low_bits(keys: NDArray[np.int64], bits: int) -> NDArray[np.int32]:
-    out = np.empty(keys.size, dtype=np.int32)
-    np.bitwise_and(keys, (1 << bits) - 1, out=out, casting="unsafe")
-    return out
 
 
 def _typed(array: NDArray[Any], dtype: type[np.integer[Any]], name: str) -> NDArray[Any]:

@@ -36,7 +36,7 @@ class Segments:
         if self.by_sku is not None:
             return self.by_sku[pairs % self.skus]
         if self.keys is None or self.by_key is None or self.keys.size == 0:
-            return np.full(pairs.size, len(self.names) - 1, dtype=np.int32)
+            return np.broadcast_to(np.int32(len(self.names) - 1), pairs.size)
         position = np.minimum(np.searchsorted(self.keys, pairs), self.keys.size - 1)
         return np.where(self.keys[position] == pairs, self.by_key[position], len(self.names) - 1).astype(
             np.int32

@@ -285,7 +285,9 @@ def _column(values: pd.Series[Any], kind: str) -> Column:
 
 def _arrow(values: Column) -> pa.Array:
     if isinstance(values, pd.Categorical):
-        codes = pa.array(np.asarray(values.codes, dtype=np.int32), mask=np.asarray(values.codes) < 0)
+        given = np.asarray(values.codes)
+        missing = given < 0 if given.size and given.min() < 0 else None
+        codes = pa.array(given.astype(np.int32, copy=False), mask=missing)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(values.categories), pa.string()))
     return pa.array(values)
 

@@ -50,6 +50,10 @@ class Source(Protocol):
     @property
     def text_cells(self) -> bool: ...
 
+    @property
+    def parquet(self) -> Sequence[Path]:
+        """The files, where rows may be read from them as they are; of any other source none."""
+
     def values(self, column: str) -> dict[str | None, int]:
         """Every value of a column as text (a date or time as its date), with its number of rows."""
 
@@ -79,7 +83,9 @@ def open_source(spec: str, connection: duckdb.DuckDBPyConnection) -> Source:
         if path.stat().st_size == 0:
             raise DataError(f"{spec} is empty (0 bytes).", "export it again.")
         files, text_cells = [path], path.name.lower().endswith(CSV)
-    source = _Files(spec, connection, _scan(files, text_cells, path if path.is_dir() else None), text_cells)
+    hive = path.is_dir() and _is_hive(files, path)
+    plain = () if text_cells or hive else tuple(files)
+    source = _Files(spec, connection, _scan(files, text_cells, hive), text_cells, plain)
     if not source.columns:
         raise DataError(f"{spec} has no columns.", "export it again.")
     return source
@@ -106,6 +112,7 @@ class _Files:
     connection: duckdb.DuckDBPyConnection
     scan: str
     text_cells: bool
+    parquet: Sequence[Path]
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
@@ -169,9 +176,13 @@ def _partitions(folder: Path) -> tuple[list[Path], bool]:
     return parquet or csv, bool(csv)
 
 
-def _scan(files: Sequence[Path], text_cells: bool, folder: Path | None) -> str:
-    """A DuckDB table function over the files; ``folder``: where column=value folders begin."""
-    hive = folder is not None and any("=" in part for f in files for part in f.relative_to(folder).parts[:-1])
+def _is_hive(files: Sequence[Path], folder: Path) -> bool:
+    """Whether some are in folders that are named column=value."""
+    return any("=" in part for file in files for part in file.relative_to(folder).parts[:-1])
+
+
+def _scan(files: Sequence[Path], text_cells: bool, hive: bool) -> str:
+    """A DuckDB table function over the files."""
     # Values of column=value folders stay text, like all ids.
     options = ", hive_partitioning=true, hive_types_autocast=false" if hive else ", hive_partitioning=false"
     if text_cells:

@@ -52,7 +52,7 @@ class SparseInstance:
 
 def draw_sparse(settings: SparseSettings, rng: np.random.Generator) -> SparseInstance:
     """One instance: exponential onset, Poisson or negative binomial noise."""
-    n, m, s0 = settings.n, settings.m, settings.dispersion_size
+    n, m = settings.n, settings.m
     left, right = rng.gamma(1.0, 2.0, (n, settings.rank)), rng.gamma(1.0, 2.0, (m, settings.rank))
     left *= settings.mean / float(left.mean(axis=0) @ right.mean(axis=0))
     keys = _distinct(n * m, settings.observed, rng)
@@ -61,10 +61,7 @@ def draw_sparse(settings: SparseSettings, rng: np.random.Generator) -> SparseIns
     for first in range(0, keys.size, CHUNK):
         part = slice(first, first + CHUNK)
         rates[part] = np.einsum("er,er->e", left[rows[part]], right[cols[part]])
-    anomalous = rng.random(keys.size) < settings.anomaly_rate
-    exposure = np.ones(keys.size) if s0 is None else rng.gamma(s0, 1.0 / s0, keys.size)
-    exposure[anomalous] = rng.exponential(settings.alpha, np.count_nonzero(anomalous))
-    counts = rng.poisson(exposure * rates).astype(np.int32)
+    counts, anomalous = draw_week(settings, rates, rng)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)
     for array in (indptr, cols, counts):
         array.flags.writeable = False  # ours alone: SalesMatrix need not copy
@@ -72,6 +69,17 @@ def draw_sparse(settings: SparseSettings, rng: np.random.Generator) -> SparseIns
         indptr, cols, counts, (n, m), np.arange(n).astype(np.str_), np.arange(m).astype(np.str_)
     )
     return SparseInstance(sales, rates, anomalous, left, right)
+
+
+def draw_week(
+    settings: SparseSettings, rates: FloatArray, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Sales of pairs with these rates in one week, and which of them are anomalous."""
+    s0 = settings.dispersion_size
+    anomalous = rng.random(rates.size) < settings.anomaly_rate
+    exposure = np.ones(rates.size) if s0 is None else rng.gamma(s0, 1.0 / s0, rates.size)
+    exposure[anomalous] = rng.exponential(settings.alpha, np.count_nonzero(anomalous))
+    return rng.poisson(exposure * rates).astype(np.int32), anomalous
 
 
 def _distinct(n: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

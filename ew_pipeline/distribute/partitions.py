@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ew_pipeline.algorithm.row_blocks import RowBlock
+from ew_pipeline.data.coded_text import CodedText
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.data.snapshot import NOT_KEPT
 from ew_pipeline.distribute.blocks import ClusterBlocks
@@ -172,44 +173,11 @@ def read_block(
 
 
 @dataclass(frozen=True, eq=False)
-class _Coded:
-    """A column of texts: the distinct ones, and which of them each row has."""
-
-    texts: Ids
-    codes: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, column: pa.ChunkedArray, path: str, name: str) -> _Coded:
-        if column.null_count:
-            raise DataError(
-                f"{column.null_count} rows of {path} have no {name}.",
-                "fill in the ids and week of every row.",
-            )
-        if not pa.types.is_dictionary(column.type):  # numbers and dates
-            column = column.cast(pa.string()).dictionary_encode()
-        chunks = column.unify_dictionaries().chunks
-        texts = chunks[0].dictionary.cast(pa.string()).to_pylist() if chunks else []
-        codes = [chunk.indices.to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks]
-        return cls(np.array(texts, dtype=np.str_), np.concatenate([np.empty(0, dtype=np.int32), *codes]))
-
-    def kept(self, rows: NDArray[np.bool_]) -> _Coded:
-        return _Coded(self.texts, self.codes[rows])
-
-    def used(self) -> Ids:
-        """The texts that some row has, sorted."""
-        return np.unique(self.texts[np.bincount(self.codes, minlength=self.texts.size) > 0])
-
-    def places(self, ids: Ids) -> NDArray[np.int64]:
-        """Of each row, where its text is among the sorted ``ids``."""
-        return np.asarray(np.searchsorted(ids, self.texts)[self.codes])
-
-
-@dataclass(frozen=True, eq=False)
 class _Part:
     """The rows of one file that are read; a text is made of distinct ids alone."""
 
-    stores: _Coded
-    skus: _Coded
+    stores: CodedText
+    skus: CodedText
     units: NDArray[Any]
     promoted: int
     before: Ids
@@ -227,7 +195,7 @@ class _Part:
         promo = [PROMO] if reading.without_promoted and PROMO in there else []
         texts = ["store_id", "sku_id", "week"]
         table = pq.read_table(path, columns=[*columns, *promo], read_dictionary=texts)
-        stores, skus, weeks = (_Coded.of(table[name], path, name) for name in texts)
+        stores, skus, weeks = (_coded(table[name], path, name) for name in texts)
         week = Week.parse(reading.week)
         labels = [Week.parse(label[:10]) for label in weeks.texts.tolist()]
         rows = np.array([label == week for label in labels], dtype=bool)[weeks.codes]
@@ -242,6 +210,15 @@ class _Part:
             int(np.count_nonzero(promoted)),
             stores.kept(earlier[weeks.codes]).used(),
         )
+
+
+def _coded(column: pa.ChunkedArray, path: str, name: str) -> CodedText:
+    if column.null_count:
+        raise DataError(
+            f"{column.null_count} rows of {path} have no {name}.",
+            "fill in the ids and week of every row.",
+        )
+    return CodedText.of(column)
 
 
 def _promoted(column: pa.ChunkedArray) -> NDArray[np.bool_]:

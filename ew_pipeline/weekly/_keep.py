@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ew_pipeline.data._sql_text import number
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
+    from ew_pipeline.data.contract.plain_sales import Columns
+
 FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """Sales that were found to be without fault, by store and SKU: all of the window (``plain``), and then
+    they are not in the database, or those of the week that is run (``now``)."""
+
+    plain: Mapping[Week, Columns] | None = None
+    now: pd.DataFrame | None = None
 
 
 def add_tables(
@@ -26,15 +38,15 @@ def add_tables(
     week: Week,
     first: Week,
     checked: CheckedWeeks,
-    clean: pd.DataFrame | None,
+    clean: Clean,
 ) -> None:
-    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter.
-
-    ``clean``: the sales of ``week`` by store and SKU, if they were found to be without fault.
-    """
-    segmented = tables["sales"].segment is not None
-    known = {} if clean is None or segmented else {str(week): clean}
-    _add_sales(writer, connection, tables["sales"], checked, known)
+    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
+    if clean.plain is not None:
+        _add_plain(writer, checked, clean.plain)
+    else:
+        segmented = tables["sales"].segment is not None
+        known = {} if clean.now is None or segmented else {str(week): clean.now}
+        _add_sales(writer, connection, tables["sales"], checked, known)
     if "listing" in tables:
         segment = ", segment" if tables["listing"].segment is not None else ""
         columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
@@ -52,6 +64,14 @@ def add_tables(
         if name in tables and tables[name].segment is not None:
             query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
             writer.add(name, connection.execute(query).df())
+
+
+def _add_plain(writer: SnapshotWriter, checked: CheckedWeeks, plain: Mapping[Week, Columns]) -> None:
+    read = {str(week): columns for week, columns in plain.items()}
+    for week in sorted({*read, *checked.taken}):
+        writer.add_columns("sales", checked.taken.get(week) or read[week], part=week)
+        if week in read:
+            checked.keep(week, read[week])
 
 
 def _add_sales(

@@ -31,6 +31,8 @@ MOST_ROWS = 1_000_000  # of a week
 MOST_FILE_BYTES = 4_000_000_000
 SOURCES = (
     "data/_csv_source.py",
+    "data/_row_major.py",
+    "data/coded_text.py",
     "data/contract/*.py",
     "data/snapshot.py",
     "data/sources.py",
@@ -39,7 +41,7 @@ SOURCES = (
     "weekly/_keep.py",
     "weekly/checked_weeks.py",
 )
-CHECKED_BY = ("duckdb", "great-expectations", "pandas")
+CHECKED_BY = ("duckdb", "great-expectations", "pandas", "pyarrow")
 CODES, TEXTS = "codes of ", "texts of "
 Columns = Mapping[str, Column]
 

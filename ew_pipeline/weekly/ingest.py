@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from ew_pipeline.data._disk import writing_to
 from ew_pipeline.data.contract import reading
 from ew_pipeline.data.contract.faults import ContractRejected, FaultBook, in_words
+from ew_pipeline.data.contract.plain_sales import Columns, plain_sales
 from ew_pipeline.data.contract.reading import Opened
 from ew_pipeline.data.snapshot import SnapshotWriter
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.schema import COSTS, LISTING, SALES
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
+from ew_pipeline.weekly._keep import Clean
 from ew_pipeline.weekly.checked_weeks import CheckedWeeks
 from ew_pipeline.weekly.records import Contract, Fault, Snapshot, WeekRequest
 
@@ -126,6 +128,17 @@ def _split(tables: dict[str, Opened], column: str | None) -> dict[str, Opened]:
     )
 
 
+@dataclass(frozen=True)
+class _Window:
+    """``texts``: what each value of ``week`` stands for; ``weeks``: those to be read, in order."""
+
+    texts: Mapping[str | None, Week | None]
+    weeks: tuple[Week, ...]
+
+    def earlier(self, week: Week) -> list[Week]:
+        return [other for other in self.weeks if other < week]
+
+
 @dataclass(frozen=True, eq=False)
 class _Batch:
     """The opened sources of one request on their way into a snapshot."""
@@ -137,16 +150,23 @@ class _Batch:
     tables: Mapping[str, Opened]
     checked: CheckedWeeks
 
-    def check(self) -> tuple[Contract, pd.DataFrame | None]:
-        """What the contract finds, and the week's rows by store and SKU where nothing is wrong with them."""
+    def check(self) -> tuple[Contract, Clean]:
+        """What the contract finds, and the sales that nothing is wrong with."""
         from ew_pipeline.data.contract import check_tables
         from ew_pipeline.data.contract.gx_run import Validator
 
         request, connection = self.request, self.connection
         with ThreadPoolExecutor(1) as beside:  # importing Great Expectations takes seconds
             made = beside.submit(Validator)
-            earlier, rows = self._load()
+            window = self._window()
+            plain = plain_sales(self.tables["sales"], window.texts, window.weeks)
+            self._view_others()
             validator = made.result()
+        if plain is not None and not check_tables.plain_sales_hold(
+            validator, plain, request.week, self._listed()
+        ):
+            plain, validator = None, Validator()  # in Data Docs, every week stands once
+        rows = self._load(window, plain)
         book = FaultBook(connection)
         share = request.config.contract.max_faulty_share
         if "listing" in self.tables:
@@ -156,16 +176,18 @@ class _Batch:
         for name in ("stores", "skus"):
             if name in self.tables and self.tables[name].segment is not None:
                 check_tables.check_attributes(name, connection, book)
-        clean = check_tables.check_sales(
-            connection, validator, book, request.week, earlier, self._sales_columns(), share,
-            has_listing="listing" in self.tables,
-        )  # fmt: skip
+        clean = None
+        if plain is None:
+            clean = check_tables.check_sales(
+                connection, validator, book, request.week, window.earlier(request.week),
+                self._sales_columns(), share, has_listing="listing" in self.tables,
+            )  # fmt: skip
         contract = self._contract(book, rows, validator)
         if any(fault.rejects for fault in book.faults):
             raise self._rejection(contract)
-        return contract, clean
+        return contract, Clean(plain, clean)
 
-    def keep(self, checks: pd.DataFrame | None, clean: pd.DataFrame | None) -> Snapshot:
+    def keep(self, checks: pd.DataFrame | None, clean: Clean) -> Snapshot:
         from ew_pipeline.weekly import _keep
 
         split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
@@ -183,22 +205,39 @@ class _Batch:
     def _trailing(self, rows: int = 0) -> int:
         return trailing_weeks(self.request.config, rows, has_listing="listing" in self.tables)
 
-    def _load(self) -> tuple[list[Week], dict[str, int]]:
-        """Read the rows of the window that are not known; returns the earlier weeks among them, and rows by
-        table, the known ones counted."""
-        used = [opened for opened in self.tables.values()
-                if opened.table not in ("stores", "skus") or opened.segment is not None]  # fmt: skip
-        earlier: list[Week] = []
+    def _view_others(self) -> None:
+        """The tables beside sales, as views."""
         views = {"listing": reading.view_listing, "costs": reading.view_costs}
-        for opened in used:
-            with self._rejecting(opened.table):
-                if opened.table == "sales":
-                    earlier = self._window()
-                else:
+        for opened in self._used():
+            if opened.table != "sales":
+                with self._rejecting(opened.table):
                     views.get(opened.table, reading.view_attributes)(opened, self.connection)
-        with self._rejecting("sales" if len(used) == 1 else "data"):
+
+    def _used(self) -> list[Opened]:
+        return [opened for opened in self.tables.values()
+                if opened.table not in ("stores", "skus") or opened.segment is not None]  # fmt: skip
+
+    def _listed(self) -> set[str] | None:
+        """The stores that the listing names; None without one."""
+        if "listing" not in self.tables:
+            return None
+        with self._rejecting("listing"):
+            return reading.listed_stores(self.tables["listing"], self.connection)
+
+    def _load(self, window: _Window, plain: Mapping[Week, Columns] | None) -> dict[str, int]:
+        """Read the tables, of sales the rows of the window that are not known; returns rows by table, the
+        known ones counted."""
+        used = self._used()
+        if plain is not None:
+            used = [opened for opened in used if opened.table != "sales"]
+        else:
+            with self._rejecting("sales"):
+                reading.view_sales(self.tables["sales"], window.texts, window.weeks, self.connection)
+        with self._rejecting("sales" if len(self._used()) == 1 else "data"):
             rows = reading.load(used, self.connection)
-        return earlier, rows | {"sales": rows["sales"] + self.checked.rows}
+        if plain is not None:
+            rows["sales"] = sum(len(columns["units"]) for columns in plain.values())
+        return rows | {"sales": rows["sales"] + self.checked.rows}
 
     @contextmanager
     def _rejecting(self, table: str) -> Iterator[None]:
@@ -207,8 +246,12 @@ class _Batch:
         except DataError as error:
             raise _rejected(self.request, table, error, self.run_folder) from error
 
-    def _window(self) -> list[Week]:
+    def _window(self) -> _Window:
         sales, week = self.tables["sales"], self.request.week
+        with self._rejecting("sales"):
+            return self._weeks_to_read(sales, week)
+
+    def _weeks_to_read(self, sales: Opened, week: Week) -> _Window:
         rows = reading.week_rows(sales, "week")
         texts = {text: found for text, (found, _) in rows.items()}
         if not texts:
@@ -229,8 +272,7 @@ class _Batch:
         rows_now = sum(count for found_week, count in rows.values() if found_week == week)
         window = set(week.shift(-self._trailing(rows_now)).through(week))
         window -= self.checked.take(other for other in found if other in window and other < week)
-        reading.view_sales(sales, texts, window, self.connection)
-        return [other for other in found if other in window and other < week]
+        return _Window(texts, tuple(other for other in found if other in window))
 
     def _sales_columns(self) -> list[str]:
         opened = self.tables["sales"]

@@ -484,16 +484,32 @@ def times_sorted(connection):
 
 def test_the_rows_of_a_week_without_fault_are_sorted_once(tmp_path, connections):
     now = GOOD[GOOD["week"] == str(WEEK)]
-    run(tmp_path, now)
+    run(tmp_path, as_csv(tmp_path, now))
     assert times_sorted(connections[0]) == 2  # with those whose week cannot be read: there are none
     run(tmp_path, pd.concat([now, sales_table(("00", "009", 0, -1))]))
     assert times_sorted(connections[1]) == 3  # without the faulty row, once more
+
+
+def test_plain_sales_are_never_in_the_database(tmp_path, connections):
+    run(tmp_path, GOOD, listing=listing_table(*{(s, k) for s, k in GOOD[["store_id", "sku_id"]].to_numpy()}))
+    made = [text for text in connections[0].statements if text.startswith("CREATE TABLE")]
+    assert any(text.startswith("CREATE TABLE listing ") for text in made)
+    assert not any("sales" in text for text in made)
+
+
+def test_in_data_docs_a_week_that_was_not_plain_stands_once(tmp_path):
+    now = GOOD[GOOD["week"] == str(WEEK)]
+    listing = listing_table(*{(s, k) for s, k in now[["store_id", "sku_id"]].to_numpy()})
+    contract, _ = run(tmp_path, pd.concat([now, sales_table(("09", "001", 0, 1))]), listing=listing)
+    assert [fault.reason for fault in contract.faults] == ["store not in the listing"]
+    pages = list(contract.data_docs.parent.rglob("validations/sales/**/*.html"))
+    assert len(pages) == 1
 
 
 def test_what_was_checked_is_kept_as_what_is_read_again(tmp_path, monkeypatch):
     sales = GOOD.assign(promo=[None, True, False] * (len(GOOD) // 3))
     _, first = run(tmp_path, sales.sample(frac=1, random_state=0))
     add_tables = keeping.add_tables
-    monkeypatch.setattr(keeping, "add_tables", lambda *given: add_tables(*given[:-1], None))
+    monkeypatch.setattr(keeping, "add_tables", lambda *given: add_tables(*given[:-1], keeping.Clean()))
     _, second = run(tmp_path, sales)
     assert first.data_hash == second.data_hash

@@ -7,7 +7,7 @@ faulty rows, and the history with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ew_pipeline.data._sql_text import number
 from ew_pipeline.data.contract.faults import EARLIER, FaultBook
 from ew_pipeline.data.contract.gx_run import Finding, Validator
+from ew_pipeline.data.contract.plain_sales import Columns, as_frame
 from ew_pipeline.data.contract.suites import load_suite
 from ew_pipeline.week import Week
 
@@ -46,7 +47,8 @@ def check_sales(
     listed = _listed_stores(connection) if has_listing else None
     lost: list[tuple[Finding, np.ndarray]] = []
     clean: pd.DataFrame | None = None
-    for weeks in [*_groups(earlier, connection), (week,), ()]:
+    by_week = connection.execute("SELECT week, count(*) FROM sales GROUP BY 1").fetchall()
+    for weeks in [*_groups(earlier, {str(found): rows for found, rows in by_week}), (week,), ()]:
         condition = "week IS NULL" if not weeks else f"week BETWEEN '{weeks[0]}' AND '{weeks[-1]}'"
         frame = connection.execute(
             f"SELECT rowid AS row, {', '.join(columns)} FROM sales WHERE {condition} "
@@ -59,8 +61,7 @@ def check_sales(
         if listed is not None and weeks == (week,):  # a store may have closed since
             codes = frame["store_id"].cat.codes.to_numpy()
             frame["store_listed"] = np.where(codes < 0, 1, listed[codes]).astype(np.int8)
-        label = " to ".join(map(str, dict.fromkeys((*weeks[:1], *weeks[-1:])))) or "week cannot be read"
-        findings = validator.validate(suite.on(set(frame.columns)), frame, label)
+        findings = validator.validate(suite.on(set(frame.columns)), frame, _label(weeks))
         if weeks == (week,) and not findings:
             clean = frame
         for finding in findings:
@@ -80,6 +81,24 @@ def check_sales(
         book,
     )
     return clean
+
+
+def plain_sales_hold(
+    validator: Validator, weeks: Mapping[Week, Columns], week: Week, listed: set[str] | None
+) -> bool:
+    """Whether the suite has nothing against plain sales (``plain_sales``). ``listed``: the stores that the
+    listing names, if there is one."""
+    suite = load_suite("sales")
+    rows = {str(other): len(columns["units"]) for other, columns in weeks.items()}
+    earlier = [other for other in weeks if other < week]
+    for group in [*_groups(earlier, rows), (week,)]:
+        frame = as_frame([weeks[other] for other in group])
+        if listed is not None and group == (week,):  # a store may have closed since
+            named = frame["store_id"].cat.categories.isin(listed).astype(np.int64)
+            frame["store_listed"] = named[frame["store_id"].cat.codes.to_numpy()]
+        if validator.validate(suite.on(set(frame.columns)), frame, _label(group)):
+            return False
+    return True
 
 
 def check_listing(
@@ -131,10 +150,13 @@ def _check_small(
     _judge(table, lost, len(rows), max_faulty_share, book)
 
 
-def _groups(weeks: Sequence[Week], connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Week, ...]]:
+def _label(weeks: Sequence[Week]) -> str:
+    """What rows are called in Data Docs."""
+    return " to ".join(map(str, dict.fromkeys((*weeks[:1], *weeks[-1:])))) or "week cannot be read"
+
+
+def _groups(weeks: Sequence[Week], rows: Mapping[str, int]) -> Iterator[tuple[Week, ...]]:
     """Earlier weeks side by side as far as memory allows: few large checks cost less than many small ones."""
-    found = connection.execute("SELECT week, count(*) FROM sales GROUP BY 1").fetchall()
-    rows = {str(week): count for week, count in found}
     group: list[Week] = []
     for week in weeks:
         if group and sum(rows.get(str(other), 0) for other in (*group, week)) > ROWS_AT_ONCE:

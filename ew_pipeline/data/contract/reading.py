@@ -203,6 +203,13 @@ def view_attributes(opened: Opened, connection: duckdb.DuckDBPyConnection) -> No
     connection.execute(f"CREATE VIEW raw_{opened.table} AS SELECT {', '.join(cells)} FROM {relation} AS r")
 
 
+def listed_stores(listing: Opened, connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """The stores that the view ``raw_listing`` names."""
+    with reading(listing.source.label):
+        found = connection.execute("SELECT DISTINCT store_id FROM raw_listing WHERE store_id IS NOT NULL")
+        return {str(store) for (store,) in found.fetchall()}
+
+
 def load(opened: Iterable[Opened], connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Every ``raw_`` view as a table, with ids as ENUMs that sort like their text; returns rows by table.
 
@@ -217,13 +224,16 @@ def load(opened: Iterable[Opened], connection: duckdb.DuckDBPyConnection) -> dic
                 connection.execute(
                     f"CREATE TABLE {kind}_{holder.table} AS SELECT DISTINCT {key} FROM raw_{holder.table}"
                 )
+        if not holders:
+            continue
         union = " UNION ".join(f"SELECT {key} FROM {kind}_{holder.table}" for holder in holders)
         _enum(kind, f"SELECT {key} FROM ({union}) WHERE trim({key}) != '' ORDER BY 1", connection)
-    _enum("weeks", "SELECT DISTINCT value FROM sales_weeks WHERE value IS NOT NULL ORDER BY 1", connection)
     rows = {}
     for table in tables:
         kinds = {name: kind for name, kind in ID_TYPES.items() if table.table not in _other_keys(name)}
         if table.table == "sales":
+            weeks = "SELECT DISTINCT value FROM sales_weeks WHERE value IS NOT NULL ORDER BY 1"
+            _enum("weeks", weeks, connection)
             kinds["week"] = "weeks"
         if table.segment is not None:
             split = f"SELECT DISTINCT segment FROM raw_{table.table} WHERE trim(segment) != '' ORDER BY 1"
