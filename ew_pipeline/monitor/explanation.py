@@ -273,10 +273,7 @@ def _why(alike: Resemblance | None, store: str, sku: str) -> list[str]:
 
 
 def _flagged_in(ledger: Ledger, store: str, sku: str, week: Week) -> tuple[str, ...]:
-    flags = ledger.table("flags", store_id=store, sku_id=sku)
-    live = {one.source_id for one in ledger.live()}
-    shown = flags[flags["publication_id"].isin(live) & (flags["week"] != str(week))]
-    return tuple(sorted(str(other) for other in shown["week"]))
+    return tuple(str(other) for other in ledger.weeks_flagged(store, sku) if other != week)
 
 
 def _checks(ledger: Ledger, store: str, sku: str, week: Week) -> tuple[str, ...]:

@@ -66,20 +66,17 @@ def test_an_untouched_home_is_intact(world):
 # Each case: what an intruder does, and what must be named.
 LEDGER_CASES = {
     "edit a flag": (
-        "UPDATE flags SET anomaly_probability = 0.5 WHERE publication_id = 1 AND position = 1",
+        "UPDATE flag_rows SET anomaly_probability = 0.5 WHERE publication_id = 1 AND position = 1",
         ("edited", "ledger", "flags 1/1"),
     ),
     "delete a flag": (
-        "DELETE FROM flags WHERE publication_id = 2 AND position = 0",
+        "DELETE FROM flag_rows WHERE publication_id = 2 AND position = 0",
         ("deleted", "ledger", "flags 2/0"),
     ),
     "insert a flag": (
-        "INSERT INTO flags SELECT publication_id, 99, 'S9', sku_id, week, segment, units, expected_units,"
+        "INSERT INTO flag_rows SELECT publication_id, 99, 'S9', sku_id, segment, units, expected_units,"
         " anomaly_probability, cost_false_alarm, cost_missed, threshold, expected_saving, store_rank,"
-        " reasons, level, alpha, alpha_low, alpha_high, anomaly_rate, anomaly_rate_low, anomaly_rate_high,"
-        " rank, noise, anomaly, run_id, flow_run_id, mlflow_run_id, data_hash, config_hash, code_version,"
-        " row_hash"
-        " FROM flags WHERE publication_id = 1 AND position = 0",
+        " reasons, level, row_hash FROM flag_rows WHERE publication_id = 1 AND position = 0",
         ("inserted", "ledger", "flags 1/99"),
     ),
     "edit who published": (

@@ -81,7 +81,7 @@ def test_scores_that_were_changed_are_shown_which_how_many_and_how_much(ledger, 
 
 def test_a_flag_that_was_changed_in_the_ledger_is_shown(ledger, settings, home):
     with sqlite3.connect(home / "ledger.db") as connection:
-        connection.execute("UPDATE flags SET cost_missed = 99 WHERE position = 0")
+        connection.execute("UPDATE flag_rows SET cost_missed = 99 WHERE position = 0")
     connection.close()
     wrong = [one for one in replay(ledger, settings, run_of(ledger)).comparisons if not one.equal]
     assert [(one.where, one.what, one.different) for one in wrong] == [("flags", "cost_missed", 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 
+import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 from publish.factory import make_result
@@ -12,6 +13,7 @@ from publish.factory import make_result
 from ew_pipeline.publish.ledger import tables
 from ew_pipeline.publish.ledger.chain import record_text
 from ew_pipeline.publish.ledger.flag_table import FlagTable, flag_table
+from ew_pipeline.publish.ledger.flag_view import OF_PUBLICATION, OF_RUN, OF_SEGMENT, flags
 from ew_pipeline.publish.ledger.publishing import sqlite_insert
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
@@ -24,7 +26,8 @@ TEXTS = st.text(max_size=4)
 )
 def test_texts_and_tuples_are_those_of_the_rows(flags, shared):
     names = ("store_id", "units", "expected_units", "level")
-    own = {name: [row[place] for row in flags] for place, name in enumerate(names)}
+    kinds = (pa.string(), pa.int64(), pa.float64(), pa.float64())
+    own = {name: pa.array([row[k] for row in flags], kinds[k]) for k, name in enumerate(names)}
     table = FlagTable(len(flags), shared, own)
     rows = [{**shared, **dict(zip(names, row, strict=True))} for row in flags]
     assert list(table.texts()) == [record_text(row) for row in rows]
@@ -43,14 +46,14 @@ SHARED = st.none() | TEXTS | st.integers(-(2**40), 2**40) | NUMBERS
 @example({"run_id": "it's\x00"}, "S1", 0.0)
 @given(st.dictionaries(st.sampled_from(["run_id", "alpha", "week"]), SHARED), TEXTS, NUMBERS)
 def test_what_flags_share_arrives_as_if_it_was_bound(shared, store, expected):
-    own = {"store_id": [store, "S2"], "expected_units": [expected, 2.5]}
+    own = {"store_id": pa.array([store, "S2"]), "expected_units": pa.array([expected, 2.5])}
     names = [*shared, *own]
     statement, bound = sqlite_insert(names, shared)
     table = FlagTable(2, shared, own)
     connection = sqlite3.connect(":memory:")
-    connection.execute(f"CREATE TABLE flags ({', '.join(names)})")
+    connection.execute(f"CREATE TABLE flag_rows ({', '.join(names)})")
     connection.executemany(statement, table.tuples(bound))
-    found = connection.execute(f"SELECT {', '.join(names)} FROM flags ORDER BY rowid").fetchall()
+    found = connection.execute(f"SELECT {', '.join(names)} FROM flag_rows ORDER BY rowid").fetchall()
     connection.close()
     assert found == list(table.tuples(names))
 
@@ -58,8 +61,16 @@ def test_what_flags_share_arrives_as_if_it_was_bound(shared, store, expected):
 def test_a_flag_binds_its_own_values_and_few_of_those_it_shares():
     result = make_result(stores=3, skus=4)
     table = flag_table(replace(result, scores=result.scores.assign(flagged=True)), 1)
-    names = [column.name for column in tables.flags.columns]
+    names = [column.name for column in tables.flag_rows.columns]
     _, bound = sqlite_insert(names, {**table.shared, "row_hash": None})
-    fractions = {name for name, value in table.shared.items() if isinstance(value, float)}
+    fractions = {name for name in names if isinstance(table.shared.get(name), float)}
     assert set(bound) == {*table.own, *fractions}
-    assert not {"run_id", "data_hash", "config_hash", "code_version", "week", "segment"} & set(bound)
+    assert not {"publication_id", "segment"} & set(bound)
+
+
+def test_what_flags_share_is_not_in_their_rows():
+    table = flag_table(make_result(stores=3, skus=4), 1)
+    assert {column.name for column in flags.columns} == {*table.shared, *table.own, "row_hash"}
+    own = {column.name for column in tables.flag_rows.columns}
+    assert not own & {*OF_PUBLICATION, *OF_RUN, *OF_SEGMENT}
+    assert own | {*OF_PUBLICATION, *OF_RUN, *OF_SEGMENT} == {column.name for column in flags.columns}

@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_what_was_published_before(home):
 
 def publish_into_a_small_file(url: str, home: Path) -> None:
     with Ledger.open(url, home=home) as ledger:
-        result = make_result(home=home, seed=1, stores=2000, skus=4)
+        result = make_result(home=home, seed=1, stores=6000, skus=4)
         resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
         ledger.publish(result, by="ana", report=result.folder / "report.html")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -14,7 +16,7 @@ from publish.factory import held_result, make_result
 from sqlalchemy import text
 
 from ew_pipeline import schema
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.errors import DataError, EwError, UsageError
 from ew_pipeline.provenance import file_hash
 from ew_pipeline.publish.ledger import Ledger, LedgerError, RunInfo
 from ew_pipeline.publish.ledger.connect import writing
@@ -266,10 +268,43 @@ def test_what_fails_after_publication_leaves_the_run_published_with_the_error(le
     assert ledger.verify() == []
 
 
+def test_a_run_is_not_recorded_again_as_another_of_mlflow(ledger, home):
+    result = make_result(home=home)
+    publish(ledger, result)
+    other = replace(result, provenance=replace(result.provenance, mlflow_run_id="another"))
+    with pytest.raises(UsageError, match="already in the ledger with another mlflow_run_id"):
+        ledger.record_run(other, "held")
+    assert ledger.verify() == []
+
+
+def write_late(path):
+    time.sleep(0.3)
+    path.write_bytes(b"late")
+
+
+def test_what_is_still_being_written_is_waited_for_and_vouched_for(ledger, home):
+    result = make_result(home=home)
+    with ThreadPoolExecutor(1) as beside:
+        late = result.folder / "late.parquet"
+        publication = publish(ledger, result, last_file=beside.submit(write_late, late))
+    assert publication.files["late.parquet"] == file_hash(late)
+    assert ledger.verify() == []
+
+
+def test_a_file_that_could_not_be_written_leaves_nothing_published(ledger, home):
+    result = make_result(home=home)
+    failed = Future()
+    failed.set_exception(EwError("cannot write to the disk: it is full.", "free some space."))
+    with pytest.raises(EwError, match="it is full"):
+        publish(ledger, result, last_file=failed)
+    assert ledger.publications() == ()
+    assert ledger.verify() == []
+
+
 def test_a_row_that_was_deleted_by_hand_points_to_the_audit(ledger, home):
     publish(ledger, make_result(home=home))
     with writing(ledger._engine) as connection:
-        connection.execute(text("DELETE FROM flags"))
+        connection.execute(text("DELETE FROM flag_rows"))
         connection.execute(text("DELETE FROM publications"))
     with pytest.raises(LedgerError, match=r"(?s)Nothing was written.*ew audit verify"):
         publish(ledger, make_result(home=home, seed=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -12,12 +13,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from publish.factory import make_result
 from publish.processes import Forked
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event, inspect, select, text
 
 from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.ledger import Ledger, LedgerError, migrate, rows
 from ew_pipeline.publish.ledger.connect import SCHEMA, parse_url, writing
+from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
+from ew_pipeline.publish.ledger.queries import FLAG_FRAME, weeks_flagged
 from ew_pipeline.publish.ledger.tables import metadata
+from ew_pipeline.publish.ledger.views import frame_of
 
 
 def ledger_id(url: str, home: Path) -> str:
@@ -41,18 +45,12 @@ def test_the_code_knows_its_newest_migration():
 
 
 def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home, monkeypatch):
-    from alembic import command
-
     monkeypatch.setattr(rows, "pricing_facts", lambda result: None)  # it had no such column
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
         ledger.publish(result, by="ana", report=result.folder / "report.html")
         head = ledger.head()
-        with writing(ledger._engine) as connection:  # as the first version would have left it
-            config = Config(attributes={"connection": connection})
-            config.set_main_option("script_location", str(migrate.MIGRATIONS))
-            config.set_main_option("path_separator", "os")
-            command.downgrade(config, "0001")
+        older(ledger, "0001")
     with Ledger.open(ledger_url, home=home) as ledger:
         assert ledger.head() == head
         assert ledger.current(result.week).run_id == result.run_id
@@ -61,15 +59,71 @@ def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home
 
 def test_flags_are_found_by_index_and_written_to_no_other(tmp_path):
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, ledger._engine.connect() as connection:
-        asked = "SELECT * FROM flags WHERE publication_id = 1"
-        for condition in (
-            "ORDER BY position",
-            "AND store_id = 'S1'",
-            "AND store_id = 'S1' AND sku_id = 'K1'",
-        ):
-            (plan,) = connection.execute(text(f"EXPLAIN QUERY PLAN {asked} {condition}")).scalars("detail")
-            assert plan.startswith("SEARCH flags USING INDEX")
-        assert connection.execute(text("SELECT count(*) FROM pragma_index_list('flags')")).scalar_one() == 2
+        whole = str(whole_flags().compile(connection, compile_kwargs={"literal_binds": True}))
+        for source, name in (("flags", "f"), (f"({whole})", "flag_rows")):  # a person's way, and our own
+            for condition in (
+                "ORDER BY position",
+                "AND store_id = 'S1'",
+                "AND store_id = 'S1' AND sku_id = 'K1'",
+            ):
+                asked = f"EXPLAIN QUERY PLAN SELECT * FROM {source} WHERE publication_id = 1 {condition}"
+                plan = connection.execute(text(asked)).scalars("detail").all()
+                assert any(step.startswith(f"SEARCH {name} USING INDEX") for step in plan)
+                assert not any("SCAN" in step for step in plan)
+        rows = "SELECT count(*) FROM pragma_index_list('flag_rows')"
+        assert connection.execute(text(rows)).scalar_one() == 2
+
+
+def test_the_weeks_of_a_pair_are_looked_up_by_publication(tmp_path):
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, ledger._engine.connect() as connection:
+        asked = str(weeks_flagged("S1", "K1").compile(connection, compile_kwargs={"literal_binds": True}))
+        plan = connection.execute(text(f"EXPLAIN QUERY PLAN {asked}")).scalars("detail").all()
+        assert any(step.startswith("SEARCH flag_rows USING") and "INDEX" in step for step in plan)
+
+
+def test_the_view_has_the_columns_in_code(ledger):
+    with ledger._engine.connect() as connection:
+        found = inspect(connection).get_columns("flags")
+    assert [column["name"] for column in found] == [column.name for column in flags.columns]
+
+
+def older(ledger, version):
+    """The ledger as an older version would have left it."""
+    from alembic import command
+
+    with writing(ledger._engine) as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(migrate.MIGRATIONS))
+        config.set_main_option("path_separator", "os")
+        command.downgrade(config, version)
+
+
+def test_flags_that_do_not_say_what_their_publication_does_are_left_as_they_are(ledger_url, home):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        older(ledger, "0004")
+        with writing(ledger._engine) as connection:
+            connection.execute(text("UPDATE flags SET alpha = 0.9 WHERE position = 1"))
+    with pytest.raises(LedgerError, match="1 flags of the ledger say something else"):
+        Ledger.open(ledger_url, home=home)
+    with ledger._engine.connect() as connection:
+        assert migrate.schema_version(connection) == "0004"
+        assert connection.execute(text("SELECT alpha FROM flags WHERE position = 1")).scalar_one() == 0.9
+
+
+def test_flags_read_the_same_before_and_after_what_they_share_is_kept_once(ledger_url, home):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        published = ledger.publish(result, by="ana", report=result.folder / "report.html")
+        now = ledger.flags(published.id)
+        older(ledger, "0004")
+        with ledger._engine.connect() as connection:
+            before = frame_of(FLAG_FRAME, connection.execute(select(*FLAG_FRAME).order_by(flags.c.position)))
+    pd.testing.assert_frame_equal(before, now)
+    with Ledger.open(ledger_url, home=home) as ledger:
+        pd.testing.assert_frame_equal(ledger.flags(published.id), now)
+        assert ledger.verify() == []
 
 
 def test_several_processes_make_one_ledger(ledger_url, home):

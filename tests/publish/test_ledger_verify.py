@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,40 +63,41 @@ class Case:
 
 
 FLAG_COPY = (
-    "INSERT INTO flags SELECT {publication}, {position}, 'S9', 'K9', week, segment, units, expected_units,"
+    "INSERT INTO flag_rows SELECT {publication}, {position}, 'S9', 'K9', segment, units, expected_units,"
     " anomaly_probability, cost_false_alarm, cost_missed, threshold, expected_saving, store_rank, reasons,"
-    " level, alpha, alpha_low, alpha_high, anomaly_rate, anomaly_rate_low, anomaly_rate_high, rank, noise,"
-    " anomaly, run_id, flow_run_id, mlflow_run_id, data_hash, config_hash, code_version, row_hash"
-    " FROM flags WHERE publication_id = 3 AND position = 0"
+    " level, row_hash FROM flag_rows WHERE publication_id = 3 AND position = 0"
 )
 CASES = {
     "a flag's units": Case(
-        "UPDATE flags SET units = units + 1 WHERE publication_id = 3 AND position = 4",
+        "UPDATE flag_rows SET units = units + 1 WHERE publication_id = 3 AND position = 4",
         "edited",
         "flags",
         "3/4",
     ),
     "a flag's probability in the last bit": Case(
-        "UPDATE flags SET anomaly_probability = anomaly_probability * (1 - 2e-16)"
+        "UPDATE flag_rows SET anomaly_probability = anomaly_probability * (1 - 2e-16)"
         " WHERE publication_id = 3 AND position = 0",
         "edited",
         "flags",
         "3/0",
     ),
     "a flag's level removed": Case(
-        "UPDATE flags SET level = NULL WHERE publication_id = 3 AND position = 11", "edited", "flags", "3/11"
+        "UPDATE flag_rows SET level = NULL WHERE publication_id = 3 AND position = 11",
+        "edited",
+        "flags",
+        "3/11",
     ),
     "a flag of a superseded publication": Case(
-        "UPDATE flags SET reasons = 'none' WHERE publication_id = 2 AND position = 1",
+        "UPDATE flag_rows SET reasons = 'none' WHERE publication_id = 2 AND position = 1",
         "edited",
         "flags",
         "2/1",
     ),
     "a flag deleted": Case(
-        "DELETE FROM flags WHERE publication_id = 3 AND position = 5", "deleted", "flags", "3/5"
+        "DELETE FROM flag_rows WHERE publication_id = 3 AND position = 5", "deleted", "flags", "3/5"
     ),
     "the last flag deleted": Case(
-        "DELETE FROM flags WHERE publication_id = 3 AND position = 11", "deleted", "flags", "3/11"
+        "DELETE FROM flag_rows WHERE publication_id = 3 AND position = 11", "deleted", "flags", "3/11"
     ),
     "a flag inserted": Case(FLAG_COPY.format(publication=3, position=12), "inserted", "flags", "3/12"),
     "a flag inserted before the first": Case(
@@ -147,7 +149,7 @@ def test_one_change_is_one_problem_that_names_the_row(filled, case):
 
 def test_an_edited_flag_is_named_by_store_and_sku(filled):
     flag = filled.flags(3).iloc[4]
-    tamper(filled, "UPDATE flags SET units = 77 WHERE publication_id = 3 AND position = 4")
+    tamper(filled, "UPDATE flag_rows SET units = 77 WHERE publication_id = 3 AND position = 4")
     (problem,) = filled.verify()
     assert f"flag {flag['store_id']} {flag['sku_id']} 2026-W35 (publication 3, row 4)" in problem.words
 
@@ -166,6 +168,67 @@ def test_an_edited_theta_is_named(filled):
     assert [(p.kind, p.key) for p in filled.verify()] == [("edited", f"{run.run_id}/pooled")]
 
 
+SHARED = {
+    "theta": (
+        "UPDATE segments SET alpha = 0.5 WHERE run_id = '{run}' AND segment = 'all'",
+        "segments",
+        "{run}/all",
+    ),
+    "an MLflow run": ("UPDATE runs SET mlflow_run_id = 'x' WHERE run_id = '{run}'", "runs", "{run}/1"),
+    "a code version": ("UPDATE publications SET code_version = 'x' WHERE id = 3", "publications", "3"),
+}
+
+
+@pytest.mark.parametrize("what", SHARED)
+def test_what_flags_share_is_named_once_and_not_for_each_of_them(filled, what):
+    statement, table, key = (text.format(run=filled.publication(3).run_id) for text in SHARED[what])
+    tamper(filled, statement)
+    assert [(p.kind, p.table, p.key) for p in filled.verify()] == [
+        ("edited", table, key),
+        ("broken", "flags", "3/all"),
+    ]
+
+
+@pytest.mark.parametrize("position", [0, 4, 11])
+def test_a_flag_is_named_also_where_its_publication_was_edited(filled, position):
+    tamper(
+        filled,
+        "UPDATE publications SET reason = 'x' WHERE id = 3",
+        f"UPDATE flag_rows SET units = units + 1 WHERE publication_id = 3 AND position = {position}",
+    )
+    assert [(p.table, p.key) for p in filled.verify()] == [("publications", "3"), ("flags", f"3/{position}")]
+
+
+def test_flags_that_were_all_forged_do_not_hide_behind_an_edited_run(filled):
+    run = filled.publication(3).run_id
+    tamper(
+        filled,
+        f"UPDATE runs SET recorded_by = 'x' WHERE run_id = '{run}'",
+        "UPDATE flag_rows SET units = 99 WHERE publication_id = 3",
+    )
+    first, second = filled.verify()
+    assert (first.table, second.table, second.key) == ("runs", "flags", "3/all")
+    assert "the 12 flags of publication 3, segment all, cannot be checked" in second.words
+
+
+def test_a_segment_that_is_gone_is_named_and_its_flags_once(filled):
+    run = filled.publication(3).run_id
+    tamper(filled, f"DELETE FROM segments WHERE run_id = '{run}' AND segment = 'all'")
+    assert [(p.kind, p.table, p.key) for p in filled.verify()] == [
+        ("deleted", "segments", f"{run}/all"),
+        ("broken", "flags", "3/all"),
+    ]
+
+
+def test_what_is_read_is_what_is_verified_whatever_the_view_says(filled):
+    """The view is for people's own queries; whoever can write to the database can replace it."""
+    before = filled.flags(3)
+    tamper(filled, "DROP VIEW flags", "CREATE VIEW flags AS SELECT 1 AS units")
+    pd.testing.assert_frame_equal(filled.flags(3), before)
+    assert len(filled.table("flags", publication_id=3)) == len(before)
+    assert filled.verify() == []
+
+
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 def test_a_switch_that_holds_seven_does_not_pass_for_yes(filled):
     tamper(filled, "UPDATE segments SET identified = 7 WHERE segment = 'pooled'")
@@ -175,21 +238,21 @@ def test_a_switch_that_holds_seven_does_not_pass_for_yes(filled):
 @pytest.mark.parametrize("value", ["x'00ff'", "CAST(x'ff' AS TEXT)"], ids=["bytes", "broken text"])
 @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 def test_values_that_are_no_text_are_findings(filled, value):
-    tamper(filled, f"UPDATE flags SET store_id = {value} WHERE publication_id = 3 AND position = 4")
+    tamper(filled, f"UPDATE flag_rows SET store_id = {value} WHERE publication_id = 3 AND position = 4")
     assert [(p.kind, p.key) for p in filled.verify()] == [("edited", "3/4")]
 
 
 def test_all_flags_of_a_publication_deleted(filled):
-    tamper(filled, "DELETE FROM flags WHERE publication_id = 1")
+    tamper(filled, "DELETE FROM flag_rows WHERE publication_id = 1")
     assert [(p.kind, p.key) for p in filled.verify()] == [("deleted", f"1/{n}") for n in range(3)]
 
 
 def test_two_flags_that_change_places_are_found(filled):
     tamper(
         filled,
-        "UPDATE flags SET position = 100 WHERE publication_id = 3 AND position = 2",
-        "UPDATE flags SET position = 2 WHERE publication_id = 3 AND position = 3",
-        "UPDATE flags SET position = 3 WHERE publication_id = 3 AND position = 100",
+        "UPDATE flag_rows SET position = 100 WHERE publication_id = 3 AND position = 2",
+        "UPDATE flag_rows SET position = 2 WHERE publication_id = 3 AND position = 3",
+        "UPDATE flag_rows SET position = 3 WHERE publication_id = 3 AND position = 100",
     )
     assert {p.key for p in filled.verify()} >= {"3/2", "3/3"}
 
@@ -205,9 +268,9 @@ def test_flags_hashed_anew_do_not_match_their_publication(filled):
     forged = chain.chain_flags(start, map(chain.record_text, rows))
     tamper(
         filled,
-        "UPDATE flags SET units = 55 WHERE publication_id = 3 AND position = 0",
+        "UPDATE flag_rows SET units = 55 WHERE publication_id = 3 AND position = 0",
         *(
-            f"UPDATE flags SET row_hash = '{row_hash}' WHERE publication_id = 3 AND position = {number}"
+            f"UPDATE flag_rows SET row_hash = '{row_hash}' WHERE publication_id = 3 AND position = {number}"
             for number, row_hash in enumerate(forged)
         ),
     )

@@ -73,10 +73,10 @@ def scalar_text(value: float | str | None) -> str:
     return repr(plain(value)) if type(value) in (float, int) else _encode(value)
 
 
-def scalar_texts(values: Sequence[Any]) -> pa.Array:
+def scalar_texts(values: Sequence[Any] | pa.Array) -> pa.Array:
     """``scalar_text`` of each, and null where there is none; of a column at once, since a week has a million
     of them."""
-    column = pa.array(values)
+    column = values if isinstance(values, pa.Array) else pa.array(values)
     if pa.types.is_floating(column.type):
         return _number_texts(column)
     if pa.types.is_integer(column.type):

@@ -6,7 +6,7 @@ story; most of them are the same in every flag.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ew_pipeline.errors import DataError, name_some
 from ew_pipeline.publish.ledger.chain import scalar_text, scalar_texts
-from ew_pipeline.publish.ledger.rows import finite, plain_list, theta_columns
+from ew_pipeline.publish.ledger.rows import plain_column, theta_columns
 from ew_pipeline.publish.text_columns import TEXT, joined
 from ew_pipeline.weekly.records import WeekResult
 
@@ -45,7 +45,7 @@ class FlagTable:
 
     rows: int
     shared: Mapping[str, Any]
-    own: Mapping[str, list[Any]]
+    own: Mapping[str, pa.Array]
 
     def texts(self) -> Iterator[str]:
         """The canonical JSON of each row, the same as ``chain.record_text`` gives."""
@@ -75,12 +75,13 @@ class FlagTable:
     def tuples(self, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         """The rows as a database takes them, with their columns in this order."""
         columns = (
-            self.own[name] if name in self.own else repeat(self.shared[name], self.rows) for name in names
+            self.own[name].to_pylist() if name in self.own else repeat(self.shared[name], self.rows)
+            for name in names
         )
         return zip(*columns, strict=True)
 
-    def with_column(self, name: str, values: list[Any]) -> FlagTable:
-        return FlagTable(self.rows, self.shared, {**self.own, name: values})
+    def with_column(self, name: str, values: Sequence[Any]) -> FlagTable:
+        return FlagTable(self.rows, self.shared, {**self.own, name: pa.array(values)})
 
 
 def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
@@ -98,9 +99,9 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
         "config_hash": origin.config_hash,
         "code_version": origin.code_version,
     }
-    own: dict[str, list[Any]] = {"position": list(range(len(flags)))}
-    own |= {name: plain_list(flags[name]) for name in FLAG_COLUMNS}
-    own["level"] = [finite(value) for value in flags["level"].astype(float).tolist()]
+    own: dict[str, pa.Array] = {"position": pa.array(np.arange(len(flags)))}
+    own |= {name: plain_column(flags[name]) for name in FLAG_COLUMNS}
+    own["level"] = _finite(flags["level"])
     by_segment = {
         part.name: {
             **theta_columns(part.theta),
@@ -110,16 +111,29 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
         }
         for part in result.segments
     }
-    unknown = sorted(set(own["segment"]) - set(by_segment))
+    unknown = sorted(set(own["segment"].unique().to_pylist()) - set(by_segment))
     if unknown:
         raise DataError(f"flags of segments that were not fitted: {name_some(unknown, len(unknown))}.")
     if len(by_segment) == 1:
         shared |= next(iter(by_segment.values()))
     else:
+        segments = own["segment"].to_pylist()
         for name in next(iter(by_segment.values()), {}):
-            own[name] = [by_segment[segment][name] for segment in own["segment"]]
-    same = {name: v[0] for name, v in own.items() if v and v.count(v[0]) == len(v)}
+            own[name] = pa.array([by_segment[segment][name] for segment in segments])
+    same = {name: values[0].as_py() for name, values in own.items() if _all_same(values)}
     return FlagTable(len(flags), {**shared, **same}, {name: own[name] for name in own if name not in same})
+
+
+def _all_same(values: pa.Array) -> bool:
+    if not len(values) or values.null_count:
+        return 0 < len(values) == int(values.null_count)
+    return bool(pc.all(pc.equal(values, values[0])).as_py())
+
+
+def _finite(column: pd.Series[Any]) -> pa.Array:
+    """Null for a number that is infinite or not there."""
+    numbers = column.to_numpy(np.float64) + 0.0
+    return pa.array(numbers, mask=~np.isfinite(numbers))
 
 
 def _refuse_gaps(flags: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ from ew_pipeline.publish.ledger.chain import HEAD_ID, genesis
 from ew_pipeline.publish.ledger.connect import ensure_schema, reading, writing
 from ew_pipeline.publish.ledger.failures import LedgerError, is_sqlite, shown
 
-NEWEST = "0004"  # the last file of migrations/versions; a test holds the two together
+NEWEST = "0005"  # the last file of migrations/versions; a test holds the two together
 VERSION_TABLE = "ew_ledger_version"  # not alembic's own name: MLflow may live in the same database
 MIGRATIONS = Path(__file__).parent / "migrations"
 MIGRATION_LOCK = 0x65_77_6C_65_64_67  # any number of our own: "ewledg"
@@ -62,7 +62,7 @@ def _refuse_strange_tables(connection: Connection, found: str | None) -> None:
             "upgrade ew-pipeline on this machine; the ledger is untouched.",
         )
     if found is None:
-        taken = sorted(set(inspect(connection).get_table_names()) & set(tables.metadata.tables))
+        taken = sorted(set(inspect(connection).get_table_names()) & {*tables.metadata.tables, "flags"})
         if taken:
             raise LedgerError(
                 f"the database {place} is not a ledger but has tables of the same names "

@@ -42,10 +42,18 @@ class Artifacts:
 
     @classmethod
     def of(
-        cls, folder: Path, report: Path, places: Places, known: Mapping[str, str] | None = None
+        cls,
+        folder: Path,
+        report: Path,
+        places: Places,
+        known: Mapping[str, str] | None = None,
+        last_file: Future[None] | None = None,
     ) -> Artifacts:
-        """Hash the report and every file in the run's folder but those whose hash is ``known``, by name."""
+        """Hash the report and every file in the run's folder but those whose hash is ``known``, by name, once
+        the last of them is written."""
         known = known or {}
+        if last_file is not None:
+            last_file.result()
         hashed = {f"{folder}/{name}" for name in known}
         try:
             paths = sorted(
@@ -147,10 +155,10 @@ def insert_flags(connection: Connection, flags: FlagTable) -> None:
     """Insert many flags quickly: COPY in PostgreSQL, one statement for all of them in SQLite."""
     if not flags.rows:
         return
-    names = [column.name for column in tables.flags.columns]
+    names = [column.name for column in tables.flag_rows.columns]
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "postgresql":
-        statement = f"COPY flags ({', '.join(names)}) FROM STDIN"
+        statement = f"COPY flag_rows ({', '.join(names)}) FROM STDIN"
         with _errors_of(connection, statement), driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in flags.tuples(names):
                 copy.write_row(row)
@@ -163,13 +171,12 @@ def insert_flags(connection: Connection, flags: FlagTable) -> None:
 def sqlite_insert(names: Sequence[str], shared: Mapping[str, Any]) -> tuple[str, list[str]]:
     """A statement that holds what the flags share, and the columns that are bound for each of them.
 
-    Hashes and names that are the same in all rows make up most of a row, and would be bound hundreds of
-    thousands of times. Numbers with a fraction are bound all the same: SQLite may read the last digit of one
-    in a statement differently.
+    What is the same in all rows would be bound hundreds of thousands of times. Numbers with a fraction are
+    bound all the same: SQLite may read the last digit of one in a statement differently.
     """
     written = {name: text for name in names if name in shared and (text := _in_statement(shared[name]))}
     marks = ", ".join(written.get(name, "?") for name in names)
-    statement = f"INSERT INTO flags ({', '.join(names)}) VALUES ({marks})"
+    statement = f"INSERT INTO flag_rows ({', '.join(names)}) VALUES ({marks})"
     return statement, [name for name in names if name not in written]
 
 

@@ -10,12 +10,13 @@ from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ew_pipeline.publish.ledger import tables
+from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
 from ew_pipeline.publish.ledger.places import moment
 from ew_pipeline.publish.ledger.views import frame_of
 
-FLAG_FRAME = [tables.flags.c[name] for name in ("store_id", "sku_id", "week", "segment")] + [
+FLAG_FRAME = [flags.c[name] for name in ("store_id", "sku_id", "week", "segment")] + [
     column
-    for column in tables.flags.columns
+    for column in flags.columns
     if column.name not in ("store_id", "sku_id", "week", "segment", "publication_id", "position")
 ]
 SERIES_COLUMNS = [
@@ -62,11 +63,23 @@ def newest_runs(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 def flags_frame(connection: Connection, publication_id: int, store: str | None) -> pd.DataFrame:
     """The flags of a publication that has its own, the best to check first."""
-    columns = tables.flags.c
-    query = select(*FLAG_FRAME).where(columns.publication_id == publication_id).order_by(columns.position)
+    whole = whole_flags().subquery()
+    columns = [whole.c[column.name] for column in FLAG_FRAME]
+    query = select(*columns).where(whole.c.publication_id == publication_id).order_by(whole.c.position)
     if store is not None:
-        query = query.where(columns.store_id == store)
+        query = query.where(whole.c.store_id == store)
     return frame_of(FLAG_FRAME, connection.execute(query))
+
+
+def weeks_flagged(store: str, sku: str) -> Select[Any]:
+    """The weeks in which a pair is on the list that is live. By publication: there is no index of pairs."""
+    current, rows = live().subquery(), tables.flag_rows
+    return (
+        select(current.c.week)
+        .join(rows, rows.c.publication_id == current.c.source_id)
+        .where(rows.c.store_id == store, rows.c.sku_id == sku)
+        .order_by(current.c.week)
+    )
 
 
 def segments_frame(connection: Connection, last_week: str, n: int, segment: str | None) -> pd.DataFrame:
@@ -84,5 +97,5 @@ def segments_frame(connection: Connection, last_week: str, n: int, segment: str 
     if segment is not None:
         query = query.where(columns.segment == segment)
     # A fresh column of the same name: the publication's id under the name readers know.
-    shown = [*chosen, tables.flags.c.publication_id]
+    shown = [*chosen, flags.c.publication_id]
     return frame_of(shown, connection.execute(query))

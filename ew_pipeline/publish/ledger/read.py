@@ -14,6 +14,7 @@ from ew_pipeline.publish.ledger import queries, tables
 from ew_pipeline.publish.ledger.anchors import read_anchors
 from ew_pipeline.publish.ledger.chain import Head, head_of
 from ew_pipeline.publish.ledger.connect import reading
+from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
 from ew_pipeline.publish.ledger.places import Places
 from ew_pipeline.publish.ledger.records import ConfigRole, InputKey, Problem, Publication, Run, Status
 from ew_pipeline.publish.ledger.verify import verify_ledger
@@ -83,6 +84,12 @@ class LedgerReader:
         with reading(self._engine) as connection:
             return queries.flags_frame(connection, source, store)
 
+    def weeks_flagged(self, store: str, sku: str) -> tuple[Week, ...]:
+        """The weeks whose live list has the pair."""
+        with reading(self._engine) as connection:
+            found = connection.execute(queries.weeks_flagged(store, sku)).scalars()
+            return tuple(Week.parse(week) for week in found)
+
     def random_checks(self, publication_id: int, store: str | None = None) -> pd.DataFrame:
         """The pairs that were not flagged and drawn to be checked, by store and SKU."""
         source = self.publication(publication_id).source_id
@@ -147,14 +154,14 @@ class LedgerReader:
 
     def table(self, name: str, **equal: Any) -> pd.DataFrame:
         """Rows of any table as a frame of stable types, e.g. ``table("checks", week="2026-W34")``."""
-        if name not in tables.metadata.tables:
-            raise UsageError(
-                f"the ledger has no table {name!r}.", f"use {', '.join(tables.metadata.tables)}."
-            )
-        table = tables.metadata.tables[name]
-        query = select(table).order_by(*table.primary_key)
+        known = {**tables.metadata.tables, flags.name: flags}
+        if name not in known:
+            raise UsageError(f"the ledger has no table {name!r}.", f"use {', '.join(known)}.")
+        table = known[name]
+        asked = whole_flags().subquery() if table is flags else table
+        query = select(asked).order_by(*(asked.c[column.name] for column in table.primary_key))
         for column, value in equal.items():
-            query = query.where(table.c[column] == (str(value) if isinstance(value, Week) else value))
+            query = query.where(asked.c[column] == (str(value) if isinstance(value, Week) else value))
         with reading(self._engine) as connection:
             return frame_of(list(table.columns), connection.execute(query))
 

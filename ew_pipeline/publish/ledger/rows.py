@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.provenance import canonical_json, code_version, environment
@@ -223,7 +224,7 @@ def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Itera
     drawn = result.random_checks
     names = [column.name for column in tables.random_checks.columns]
     names = [name for name in names if name not in ("id", "publication_id", "week")]
-    columns = [plain_list(drawn[name]) for name in names]
+    columns = [plain_column(drawn[name]).to_pylist() for name in names]
     for number, values in enumerate(zip(*columns, strict=True), start=first_id):
         yield {
             "id": number,
@@ -233,13 +234,13 @@ def random_rows(result: WeekResult, publication_id: int, first_id: int) -> Itera
         }
 
 
-def plain_list(column: pd.Series[Any]) -> list[Any]:
+def plain_column(column: pd.Series[Any]) -> pa.Array:
     """A column as values that both databases take."""
     if column.name in ("units", "store_rank"):
-        return list(column.to_numpy(np.int64).tolist())
+        return pa.array(column.to_numpy(np.int64))
     if pd.api.types.is_numeric_dtype(column):
-        return list((column.to_numpy(np.float64) + 0.0).tolist())
-    return list(text_column(column).to_pylist())
+        return pa.array(column.to_numpy(np.float64) + 0.0)
+    return text_column(column)
 
 
 def _nested(value: Any, places: Places) -> str | None:

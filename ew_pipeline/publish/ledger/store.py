@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from ew_pipeline.publish.ledger.append import appendable, appended_rows
 from ew_pipeline.publish.ledger.chain import Head, Row, extend, lock_head, record_hash
 from ew_pipeline.publish.ledger.connect import make_engine, parse_url, writing
 from ew_pipeline.publish.ledger.failures import is_sqlite
+from ew_pipeline.publish.ledger.flag_view import OF_RUN
 from ew_pipeline.publish.ledger.migrate import ensure_current
 from ew_pipeline.publish.ledger.places import moment, now
 from ew_pipeline.publish.ledger.publishing import (
@@ -112,16 +113,25 @@ class Ledger(LedgerReader):
             self._add_run(transaction, run, status, by=by, error=error)
 
     def publish(
-        self, result: WeekResult, *, by: str, report: Path, override: Override | None = None
+        self,
+        result: WeekResult,
+        *,
+        by: str,
+        report: Path,
+        override: Override | None = None,
+        last_file: Future[None] | None = None,
     ) -> Publication:
         """Make a result live: run, segments, publication and flags in one transaction.
 
         With the inputs that are live already nothing is published again (``created`` is False); otherwise the
-        new publication supersedes the live one, which stays readable.
+        new publication supersedes the live one, which stays readable. ``last_file``: what of the run's folder
+        is still being written.
         """
         refuse_unpublishable(result, override)
         with ThreadPoolExecutor(1) as beside, self._writing() as transaction:
-            hashed = beside.submit(Artifacts.of, result.folder, report, self._places, result.score_files)
+            hashed = beside.submit(
+                Artifacts.of, result.folder, report, self._places, result.score_files, last_file
+            )
             current = queries.newest_version(transaction.connection, str(result.week))
             if current is not None:
                 live = publication_of(current._asdict(), self._places)
@@ -232,6 +242,13 @@ class Ledger(LedgerReader):
         newest = select(tables.runs).where(columns.run_id == run.run_id).order_by(columns.revision.desc())
         last = transaction.connection.execute(newest.limit(1)).first()
         row = run_row(run, status, by=by, error=error, places=self._places)
+        if last is not None and isinstance(run, WeekResult) and last.pairs_scored is not None:
+            other = [name for name in OF_RUN if getattr(last, name) != row[name]]
+            if other:  # flags of the run share them, and are hashed with them
+                raise UsageError(
+                    f"run {run.run_id} is already in the ledger with another {' and '.join(other)}.",
+                    "a run id names one run; run the week again.",
+                )
         if last is not None and isinstance(run, RunInfo) and last.pairs_scored is not None:
             # It has a result, and perhaps a publication: what failed afterwards takes neither away.
             said = {

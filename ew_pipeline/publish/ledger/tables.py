@@ -180,17 +180,18 @@ publications = Table(
     Index(None, "published_at"),
 )
 
-# Each row tells its whole story. `row_hash` = SHA-256(row_hash of the row before + this row), and the last
-# one is the publication's `flags_hash`. Flags are asked for by publication, and within it by store and SKU:
-# an index of pairs over all weeks would add a third to the time in which a large week is written.
-flags = Table(
-    "flags",
+# What is a flag's own. What flags share (week, theta, model, runs, hashes) is in publications, segments and
+# runs, once; the view `flags` (``flag_view``) has each with its whole story. `row_hash` = SHA-256(row_hash of
+# the row before + this row with all that the view has), and the last one is the publication's `flags_hash`.
+# Flags are asked for by publication, and within it by store and SKU: an index of pairs over all weeks would
+# add a third to the time in which a large week is written.
+flag_rows = Table(
+    "flag_rows",
     metadata,
     Column("publication_id", Integer, ForeignKey("publications.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),  # 0: the best one to check
     _text("store_id"),
     _text("sku_id"),
-    _text("week"),
     _text("segment"),
     _whole("units"),
     _number("expected_units"),
@@ -202,16 +203,6 @@ flags = Table(
     _whole("store_rank"),
     _text("reasons"),
     _number("level", null=True),  # NULL: no history
-    *_theta(),
-    _whole("rank"),
-    _text("noise"),
-    _text("anomaly"),
-    _text("run_id"),
-    _text("flow_run_id", null=True),
-    _text("mlflow_run_id", null=True),
-    _text("data_hash"),
-    _text("config_hash"),
-    _text("code_version"),
     _text("row_hash"),
     UniqueConstraint("publication_id", "store_id", "sku_id"),
 )

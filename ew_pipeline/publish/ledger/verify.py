@@ -13,6 +13,7 @@ from sqlalchemy import Boolean, Connection, Integer, Row, Table, select, type_co
 
 from ew_pipeline.publish.ledger import chain, tables
 from ew_pipeline.publish.ledger.chain import Head
+from ew_pipeline.publish.ledger.flag_view import SharedColumns
 from ew_pipeline.publish.ledger.records import Problem
 
 BATCH = 5_000
@@ -32,7 +33,7 @@ def verify_ledger(
     for table in tables.CHAINED:
         problems += _verify_table(connection, table, links)
     problems += [Problem("deleted", name, key, f"row {key} of {name} is gone") for name, key in sorted(links)]
-    problems += _verify_flags(connection)
+    problems += _verify_flags(connection, {(problem.table, problem.key) for problem in problems})
     return problems
 
 
@@ -117,41 +118,54 @@ def _verify_table(
             yield Problem("edited", table.name, key, f"row {key} of {table.name} was edited")
 
 
-def _verify_flags(connection: Connection) -> Iterator[Problem]:
+def _verify_flags(connection: Connection, changed: set[tuple[str, str]]) -> Iterator[Problem]:
+    """``changed``: rows of other tables that are not what they were."""
     columns = tables.publications.c
     own = select(tables.publications).where(columns.kind == "publish").order_by(columns.id)
     published = {row.id: row for row in connection.execute(own)}
+    shared = SharedColumns(connection)
+    changed_runs = {key.partition("/")[0] for name, key in changed if name in ("runs", "segments")}
     walk: _FlagWalk | None = None
     seen = set()
-    for row in _stream(connection, tables.flags):
+    for row in _stream(connection, tables.flag_rows):
         number = row["publication_id"]
         if walk is None or walk.number != number:
             if walk is not None:
                 yield from walk.end()
-            walk = _FlagWalk(number, published.get(number))
+            found = published.get(number)
+            edited = ("publications", str(number)) in changed
+            walk = _FlagWalk(number, found, edited or (found is not None and found.run_id in changed_runs))
             seen.add(number)
-        yield from walk.step(row)
+        yield from walk.step(row, shared.of(number, row["segment"]))
     if walk is not None:
         yield from walk.end()
     for number in sorted(set(published) - seen):
-        yield from _FlagWalk(number, published[number]).end()
+        yield from _FlagWalk(number, published[number], False).end()
 
 
 class _FlagWalk:
-    """Along the flags of one publication, from the stored hash of one row to that of the next."""
+    """Along the flags of one publication, from the stored hash of one row to that of the next.
 
-    def __init__(self, number: int, publication: Row[Any] | None) -> None:
+    ``changed``: some row is not what it was that its flags may share columns with. If no flag of a segment is
+    what it was, that may be why, and is one problem; if one is, the others must be.
+    """
+
+    def __init__(self, number: int, publication: Row[Any] | None, changed: bool) -> None:
         self.number = number
         self.publication = publication
+        self.changed = changed
+        self.as_it_was: set[str] = set()
+        self.unlike: dict[str, list[Problem]] = {}  # by segment, where all may be for what they share
         self.next = 0
         self.broken = False
         self.previous = (
             "" if publication is None else chain.flags_start(number, publication.week, publication.run_id)
         )
 
-    def step(self, row: dict[str, Any]) -> Iterator[Problem]:
+    def step(self, row: dict[str, Any], shared: Mapping[str, Any] | None) -> Iterator[Problem]:
         stored = row.pop("row_hash")
         position = row["position"]
+        whole = row if shared is None else {**row, **shared}
         if self.publication is None:
             yield _of_flag("inserted", row, "{flag} belongs to no publication ({number})")
             return
@@ -163,15 +177,30 @@ class _FlagWalk:
         if gap:
             yield from self._gone(position)
         # After a gap the hash before is not there to compare with.
-        elif _hash(chain.next_flag_hash, self.previous, row) != stored:
+        elif _hash(chain.next_flag_hash, self.previous, whole) == stored:
+            self.as_it_was.add(row["segment"])
+        else:
             self.broken = True
             before = f", or row {position - 1} with its hash" if position else ""
-            yield _of_flag("edited", row, "{flag} {place} was edited" + before)
+            problem = _of_flag("edited", whole, "{flag} {place} was edited" + before)
+            if self.changed:
+                self.unlike.setdefault(row["segment"], []).append(problem)
+            else:
+                yield problem
         self.previous, self.next = stored, position + 1
 
     def end(self) -> Iterator[Problem]:
         if self.publication is None:
             return
+        for segment, problems in self.unlike.items():
+            if segment in self.as_it_was:
+                yield from problems
+            else:
+                words = (
+                    f"the {len(problems)} flags of publication {self.number}, segment {segment}, cannot be "
+                    "checked: a row that they share columns with was changed. Restore it and verify again"
+                )
+                yield Problem("broken", "flags", f"{self.number}/{segment}", words)
         if self.next < self.publication.flags_count:
             yield from self._gone(self.publication.flags_count)
         elif not self.broken and self.previous != self.publication.flags_hash:
@@ -193,7 +222,7 @@ class _FlagWalk:
 def _of_flag(kind: Literal["inserted", "edited"], row: dict[str, Any], words: str) -> Problem:
     """Words are made for the few rows that have a problem, not for the millions that have none."""
     number, position = row["publication_id"], row["position"]
-    flag = f"flag {row['store_id']} {row['sku_id']} {row['week']}"
+    flag = f"flag {row['store_id']} {row['sku_id']} {row.get('week', '')}".rstrip()
     place = f"(publication {number}, row {position})"
     return Problem(kind, "flags", f"{number}/{position}", words.format(flag=flag, place=place, number=number))
 
