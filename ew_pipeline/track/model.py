@@ -105,11 +105,11 @@ def save_model(
         arrays["priced"] = _per_pair(priced.probability, sales, "priced probability")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_arrays(folder / ARRAYS, arrays)
+        names = write_arrays(folder / ARRAYS, arrays)
         of_price = None if priced is None else {"form": priced.form, "calibration": priced.calibration}
         described = _described(fit) | {
             "priced": of_price,
-            "arrays": {"file": ARRAYS, "sha256": file_hash(folder / ARRAYS), "names": sorted(arrays)},
+            "arrays": {"file": ARRAYS, "sha256": file_hash(folder / ARRAYS), "names": names},
         }
         text = json.dumps(described | {"sha256": canonical_hash(described)}, indent=1, ensure_ascii=False)
         replace_file(folder / DESCRIPTION, text.encode())

@@ -10,13 +10,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from ew_pipeline import EntrywiseDetector
 from ew_pipeline.algorithm.anomaly_models import Thinning
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import EwError, UsageError
-from ew_pipeline.provenance import canonical_hash
+from ew_pipeline.provenance import canonical_hash, file_hash
+from ew_pipeline.track._files import read_arrays, write_arrays
 from ew_pipeline.track.model import load_model, save_model
 
 
@@ -85,6 +89,51 @@ def test_the_arrays_hold_no_python_objects(fit, tmp_path):
         assert all(arrays[name].dtype.kind in "iufU" for name in arrays.files)
 
 
+def test_a_model_of_the_first_format_is_read(fit, tmp_path):
+    """Every array as it is, under its own name."""
+    save_model(fit, tmp_path)
+    whole = {
+        "store_ids": fit.sales.store_ids, "sku_ids": fit.sales.sku_ids, "indptr": fit.sales.indptr,
+        "cols": fit.sales.cols, "counts": fit.sales.counts, "posterior": fit.posterior_,
+        "expected_sales": fit.expected_sales_, "expected_cv": fit.expected_cv_,
+        "cavity_sales": fit.cavity_sales_, "cavity_cv": fit.cavity_cv_,
+        "left": fit.factors_.left, "right": fit.factors_.right,
+    }  # fmt: skip
+    np.savez(tmp_path / "arrays.npz", **whole)
+    kept = {"file": "arrays.npz", "sha256": file_hash(tmp_path / "arrays.npz"), "names": sorted(whole)}
+    forge(format=1, arrays=kept)(tmp_path)
+    assert_same(fit, load_model(tmp_path).fit)
+
+
+numbers = hnp.arrays(np.float64, st.integers(0, 40), elements=st.floats(width=32) | st.floats())
+counts = hnp.arrays(
+    st.sampled_from([np.int32, np.int64, np.uint8]), st.integers(0, 40), elements=st.integers(0, 200)
+)
+
+
+@given(numbers, counts | hnp.arrays(np.int64, 3, elements=st.integers(-(2**63), 2**63 - 1)))
+def test_arrays_come_back_in_their_own_type_whatever_they_are_kept_in(tmp_path_factory, one, other):
+    path = tmp_path_factory.mktemp("arrays") / "arrays.npz"
+    names = write_arrays(path, {"one": one, "other": other, "the same": one})
+    described = {"format": 2, "arrays": {"sha256": file_hash(path), "names": names}}
+    read = read_arrays(path, described)
+    for name, array in (("one", one), ("other", other), ("the same", one)):
+        np.testing.assert_array_equal(read[name], array)
+        assert read[name].dtype == array.dtype
+    np.testing.assert_array_equal(np.signbit(read["one"]), np.signbit(one))
+    with np.load(path) as kept:
+        assert sorted(kept.files) == ["one", "other"]
+
+
+def test_numbers_are_kept_as_narrow_as_they_are(tmp_path):
+    exact, not_exact = np.array([0.5, np.nan, np.inf]), np.array([0.5, 0.1])
+    write_arrays(
+        tmp_path / "a.npz", {"a": exact, "b": not_exact, "c": np.array([0, 255]), "d": np.array([-1, 1])}
+    )
+    with np.load(tmp_path / "a.npz") as kept:
+        assert [kept[name].dtype.str for name in "abcd"] == ["<f4", "<f8", "|u1", "|i1"]
+
+
 def test_saving_again_replaces_the_model(fit, sales, tmp_path):
     save_model(fit, tmp_path, level=np.ones(sales.n_observed))
     save_model(replace(fit, rank_=99), tmp_path)
@@ -128,7 +177,7 @@ DAMAGE = {
     "not json": (lambda folder: (folder / "model.json").write_text("{"), "model.json is not JSON"),
     "binary": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json is not JSON"),
     "another json": (lambda folder: (folder / "model.json").write_text('{"rank": 2}'), "does not describe"),
-    "a later format": (forge(format=2), "has format 2"),
+    "a later format": (forge(format=3), "has format 3"),
     "a wrong shape": (forge(shape=[2, 2]), "model.json does not describe a model"),
     "theta gone": (forge(theta={}), "model.json does not describe a model"),
     "arrays unnamed": (forge(arrays={}), "arrays.npz does not hold"),
