@@ -42,6 +42,11 @@ def kernel_target() -> str:
 _compile_for_baseline()
 
 
+def load_numba() -> None:
+    """What numba loads with the first compiled function, half a second: a run may do it while it waits."""
+    _nothing(0)
+
+
 def njit(function: Callable[P, R]) -> Callable[P, R]:
     """Compile for one thread; releases the GIL, cached on disk."""
     return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
@@ -72,3 +77,8 @@ def njit_inline(function: Callable[P, R]) -> Callable[P, R]:
     return cast(
         Callable[P, R], numba.njit(inline="always", fastmath=FAST_MATH, error_model="numpy")(function)
     )
+
+
+@njit
+def _nothing(number: int) -> int:
+    return number

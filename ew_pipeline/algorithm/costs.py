@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ew_pipeline.algorithm.types import Float
+from ew_pipeline.algorithm.types import Float, Int64
 from ew_pipeline.errors import NAMED_OFFENDERS, DataError, UsageError, name_some
 
 
@@ -103,6 +103,12 @@ class Costs:
                     "pass one number for all, or one per observed entry in row-major order.",
                 )
         return np.broadcast_to(self.false_alarm, (n,)), np.broadcast_to(self.missed, (n,))
+
+    def of(self, entries: slice | Int64) -> Costs:
+        """The costs of some entries."""
+        c0, c1 = (value if np.ndim(value) == 0 else np.asarray(value)[entries]
+                  for value in (self.false_alarm, self.missed))  # fmt: skip
+        return Costs(c0, c1)
 
 
 def _numbers(values: ArrayLike, name: str) -> Float:

@@ -80,9 +80,9 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         filled(fit.right, both.by_column.indptr).astype(np.float64),
     )
     del both  # a quarter of the memory, and the results below need some
+    np.sqrt(fit.cv2.single, out=fit.cv2.single)
     posterior, cavity_cv = fit.healthy.doubled(), fit.cv2.doubled()
-    np.subtract(1.0, posterior, out=posterior)
-    np.sqrt(cavity_cv, out=cavity_cv)
+    np.subtract(1.0, posterior, out=posterior)  # in doubles: of what is next to certain, some is more so
     size = fit.parameters.inverse_size
     return DetectorFit(
         sales=plan.sales,

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -30,17 +30,19 @@ from ew_pipeline.publish.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.publish.store_lists import file_names, write_store_lists
 from ew_pipeline.publish.text_columns import (
     TEXT,
+    coded_column,
     content,
+    decimal_texts,
     each_once,
     joined,
     plain_texts,
-    text_column,
     whole_texts,
 )
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekResult
 
 Format = Literal["csv", "json", "parquet"]
+CODED = pa.dictionary(pa.int32(), pa.large_string())
 SCHEMA = pa.schema(
     [
         ("rank", pa.int64()),
@@ -65,29 +67,37 @@ FORMULA = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))(?=\s*[=+\-@＝＋－＠])|\A(?=[\
 
 
 def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> pa.Table:
-    """The list of the chain (``SCHEMA``), from flags as in ``schema.FLAGS``, the best to check first.
+    """The list of the chain, from flags as in ``schema.FLAGS``, the best to check first. Columns are those of
+    ``SCHEMA``, texts as codes (``CODED``).
 
     ``random``: pairs that were drawn to be checked all the same, in the same columns; they come last, in the
     order of stores and SKUs, and each store's are counted on from its flags.
     """
     if random is not None and len(random):
         flags = pd.concat([flags, _with_places(random, flags)], ignore_index=True)
-    reasons = text_column(flags["reasons"])
+    reasons = coded_column(flags["reasons"])
     columns = {
         "rank": np.arange(1, len(flags) + 1),
-        "store_id": text_column(flags["store_id"]),
+        "store_id": coded_column(flags["store_id"]),
         "place": flags["store_rank"].to_numpy(np.int64),
-        "sku_id": text_column(flags["sku_id"]),
-        "week": pa.repeat(str(week), len(flags)),
+        "sku_id": coded_column(flags["sku_id"]),
+        "week": pa.DictionaryArray.from_arrays(np.zeros(len(flags), np.int32), pa.array([str(week)], TEXT)),
         "sold": flags["units"].to_numpy(np.int64),
         "expected": flags["expected_units"].to_numpy(np.float64),
         "probability": flags["anomaly_probability"].to_numpy(np.float64),
         "expected_saving": flags["expected_saving"].to_numpy(np.float64),
-        "why": each_once(reasons, lambda text: SEPARATOR.join([words for _, words in codes_and_words(text)])),
-        "codes": each_once(reasons, lambda text: ";".join([code for code, _ in codes_and_words(text)])),
+        "why": _reworded(reasons, lambda parts: SEPARATOR.join([words for _, words in parts])),
+        "codes": _reworded(reasons, lambda parts: ";".join([code for code, _ in parts])),
     }
-    arrays = [pa.array(column) for column in columns.values()]
-    return pa.table([array.cast(field.type) for array, field in zip(arrays, SCHEMA, strict=True)], SCHEMA)
+    kinds = {field.name: CODED if pa.types.is_string(field.type) else field.type for field in SCHEMA}
+    return pa.table({name: pa.array(column).cast(kinds[name]) for name, column in columns.items()})
+
+
+def _reworded(
+    reasons: pa.DictionaryArray, write: Callable[[list[tuple[str, str]]], str]
+) -> pa.DictionaryArray:
+    texts = [write(codes_and_words(text)) for text in reasons.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(reasons.indices, pa.array(texts, TEXT))
 
 
 def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
@@ -111,21 +121,24 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
     where = write_store_lists(folder, _store_sheets(stores, lines, files), len(files))
     ranked, _ = content(joined(whole_texts(_one(listed, "rank")), lines, between=","))
     paths["csv"].write_bytes(sheet(SHEET, ranked))
-    random = pc.equal(_one(listed, "codes"), RANDOM).to_numpy(zero_copy_only=False)
+    codes = _one(listed, "codes")
+    random = pc.equal(codes.dictionary, RANDOM).take(codes.indices).to_numpy(zero_copy_only=False)
     with paths["json"].open("wb") as file:
         file.writelines(document(result, listed, files, random))
-    pq.write_table(listed, paths["parquet"])
+    pq.write_table(listed.cast(SCHEMA), paths["parquet"])
     return {**paths, "stores": where}
 
 
-def _store_sheets(stores: pa.Array, lines: pa.Array, files: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+def _store_sheets(
+    stores: pa.DictionaryArray, lines: pa.Array, files: Mapping[str, str]
+) -> Iterator[tuple[str, bytes]]:
     """The file of each store and what is in it, best first as the chain's list is."""
-    coded = stores.dictionary_encode()  # in the order in which stores come
-    code = coded.indices.to_numpy()
+    code = stores.indices.to_numpy()
     text, begins = content(lines.take(pa.array(np.argsort(code, kind="stable"))))
-    of_store = begins[np.append(0, np.cumsum(np.bincount(code)))].tolist()
-    for store, first, last in zip(coded.dictionary.to_pylist(), of_store, of_store[1:], strict=False):
-        yield files[store], sheet(SHEET[1:], text[first:last])
+    of_store = begins[np.append(0, np.cumsum(np.bincount(code, minlength=len(stores.dictionary))))].tolist()
+    names = stores.dictionary.to_pylist()
+    for k in stores.indices.unique().to_pylist():  # in the order in which stores come
+        yield files[names[k]], sheet(SHEET[1:], text[of_store[k] : of_store[k + 1]])
 
 
 def _one(listed: pa.Table, name: str) -> pa.Array:
@@ -159,10 +172,9 @@ def _sheet_lines(listed: pa.Table) -> pa.Array:
     for name in SHEET[1:-1]:
         values = _one(listed, name)
         if name in DECIMALS:
-            form = f"%.{DECIMALS[name]}f"
-            columns.append(pa.array([form % value for value in values.to_numpy().tolist()], TEXT))
+            columns.append(decimal_texts(values.to_numpy(), DECIMALS[name]))
         else:
-            texts = pa.types.is_string(values.type)
+            texts = isinstance(values, pa.DictionaryArray)
             columns.append(each_once(values, _safe_cell) if texts else whole_texts(values))
     return joined(*columns, "\n", between=",")
 

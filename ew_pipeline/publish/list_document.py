@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from ew_pipeline.algorithm.types import Bool, Float
 from ew_pipeline.publish.store_lists import ARCHIVE, FOLDER, archived
 from ew_pipeline.publish.text_columns import (
-    TEXT,
     content,
     each_once,
     json_objects,
@@ -47,11 +46,12 @@ def document(result: WeekResult, listed: pa.Table, files: Mapping[str, str], ran
     yield b"\n}\n"
 
 
-def _of_stores(stores: pa.Array, random: Bool, saving: Float, files: Mapping[str, str]) -> Iterator[bytes]:
-    coded = stores.dictionary_encode()
-    columns = {"store": coded.indices.to_numpy(), "flags": ~random, "random": random, "saving": saving}
+def _of_stores(
+    stores: pa.DictionaryArray, random: Bool, saving: Float, files: Mapping[str, str]
+) -> Iterator[bytes]:
+    columns = {"store": stores.indices.to_numpy(), "flags": ~random, "random": random, "saving": saving}
     sums = pd.DataFrame(columns).groupby("store", sort=True).sum()
-    names = coded.dictionary.cast(TEXT)
+    names = stores.dictionary.take(pa.array(sums.index.to_numpy()))
     rows = {
         "store_id": each_once(names, json_text),
         "to_check": whole_texts(pa.array(sums["flags"].to_numpy())),
@@ -75,7 +75,7 @@ def _of_checks(listed: pa.Table) -> Iterator[bytes]:
 def _encoded(name: str, values: pa.Array) -> pa.Array:
     if name == "codes":
         return each_once(values, lambda text: json_text(text.split(";") if text else []))
-    if pa.types.is_string(values.type):
+    if isinstance(values, pa.DictionaryArray):
         return each_once(values, json_text)
     return number_texts(values.to_numpy()) if pa.types.is_floating(values.type) else whole_texts(values)
 

@@ -8,14 +8,17 @@ against its own past, and whether only the stakes put it there::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from ew_pipeline.algorithm.types import Bool, Float
 from ew_pipeline.errors import UsageError
+from ew_pipeline.publish.text_columns import TEXT, alike, joined
 
 SEPARATOR = "; "
 OWN_LEVEL_SHARE = 0.5
@@ -35,44 +38,40 @@ class Reason:
 class Rule:
     """A reason that may apply: its code, what it means, and how it is worded for a pair.
 
-    ``words`` is given units, expected units, P(anomaly) and the pair's own level.
+    In ``words``, what stands in braces is the pair's own.
     """
 
     code: str
     meaning: str
-    words: Callable[[float, float, float, float], str]
+    words: str
 
 
 RULES = (
-    Rule(
-        "ZERO_SALES",
-        "sold nothing",
-        lambda units, expected, p, level: f"zero sales against expected {short(expected)}",
-    ),
+    Rule("ZERO_SALES", "sold nothing", "zero sales against expected {expected}"),
     Rule(
         "BELOW_20_PCT",
         "sold less than a fifth of what a healthy pair would have",
-        lambda units, expected, p, level: f"below 20% of expected ({short(units)} of {short(expected)})",
+        "below 20% of expected ({units} of {expected})",
     ),
     Rule(
         "BELOW_50_PCT",
         "sold less than half of what a healthy pair would have",
-        lambda units, expected, p, level: f"below half of expected ({short(units)} of {short(expected)})",
+        "below half of expected ({units} of {expected})",
     ),
     Rule(
         "BELOW_EXPECTED",
         "sold less than a healthy pair would have",
-        lambda units, expected, p, level: f"below expected ({short(units)} of {short(expected)})",
+        "below expected ({units} of {expected})",
     ),
     Rule(
         "BELOW_OWN_LEVEL",
         "sold less than half of its own level of the weeks before",
-        lambda units, expected, p, level: f"below half of its own level ({short(units)} of {short(level)})",
+        "below half of its own level ({units} of {level})",
     ),
     Rule(
         "COSTLY_MISS",
         f"the probability is below {UNSURE:.0%}, but a miss would cost far more than a check",
-        lambda units, expected, p, level: f"P = {percent(p)}, listed because a miss is costly",
+        "P = {chance}, listed because a miss is costly",
     ),
 )
 CODES = {rule.code: rule.meaning for rule in RULES}
@@ -80,7 +79,7 @@ CODES = {rule.code: rule.meaning for rule in RULES}
 
 def reasons(
     units: ArrayLike, expected: ArrayLike, anomaly_probability: ArrayLike, level: ArrayLike | None = None
-) -> list[str]:
+) -> pa.Array:
     """The reasons of each pair as one text, for pairs that are flagged; each has at least one.
 
     Parameters
@@ -98,12 +97,25 @@ def reasons(
             f"units, expected, anomaly_probability and level have shapes {n.shape}, {mu.shape}, {p.shape} "
             f"and {own.shape}; each needs one number per pair."
         )
-    found = [""] * n.size  # not a list each: half a million of them keep the garbage collector busy
+    found = pa.repeat(pa.scalar("", TEXT), n.size)
     for rule, holds in zip(RULES, _which(n, mu, p, own), strict=True):
-        values = (column[holds].tolist() for column in (n, mu, p, own))
-        for pair, *of_pair in zip(np.flatnonzero(holds).tolist(), *values, strict=True):
-            before = f"{found[pair]}{SEPARATOR}" if found[pair] else ""
-            found[pair] = f"{before}{rule.code}: {rule.words(*of_pair)}"
+        if not holds.any():
+            continue
+        seen = {
+            name: write(column[holds])
+            for name, column, write in (
+                ("units", n, short_texts),
+                ("expected", mu, short_texts),
+                ("level", own, short_texts),
+                ("chance", p, percent_texts),
+            )
+            if f"{{{name}}}" in rule.words
+        }
+        before = found.filter(pa.array(holds))
+        between = pc.if_else(pc.equal(before, ""), "", SEPARATOR).cast(TEXT)
+        pieces = [seen.get(piece, piece) for piece in re.split(r"[{}]", rule.words)]
+        worded = joined(before, between, f"{rule.code}: ", *pieces)
+        found = pc.replace_with_mask(found, pa.array(holds), worded)
     return found
 
 
@@ -126,10 +138,10 @@ def in_words(text: str) -> str:
 def short(value: float) -> str:
     """A quantity for the eye: 0.35, 6.2, 17.4, 120; whole numbers without a point."""
     if value == int(value) or value >= 99.95:
-        return f"{value:,.0f}"
+        return f"{round(value):,}"
     if value >= 0.95:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if value >= 0.005 else "<0.01"
+        return f"{round(value * 10) / 10:.1f}"
+    return f"{round(value * 100) / 100:.2f}" if value >= 0.005 else "<0.01"
 
 
 def percent(p: float) -> str:
@@ -138,7 +150,25 @@ def percent(p: float) -> str:
         return ">99.9%"
     if 0.0 < p < 0.001:
         return "<0.1%"
-    return f"{p:.1%}" if 0.0 < p < 0.01 or 0.99 < p < 1.0 else f"{p:.0%}"
+    if 0.0 < p < 0.01 or 0.99 < p < 1.0:
+        return f"{round(p * 1000) / 1000:.1%}"
+    return f"{round(p * 100) / 100:.0%}"
+
+
+def short_texts(values: Float) -> pa.Array:
+    """``short`` of each."""
+    whole = (values == np.floor(values)) | (values >= 99.95)
+    form = np.select([whole, values >= 0.95, values >= 0.005], [0, 1, 2], 3)
+    return alike(values, np.rint(values * np.array([1, 10, 100, 0])[form]) * 4 + form, short)
+
+
+def percent_texts(p: Float) -> pa.Array:
+    """``percent`` of each."""
+    possible = (p > 0.0) & (p < 1.0)
+    form = np.select(
+        [possible & (p > 0.999), possible & (p < 0.001), possible & ((p < 0.01) | (p > 0.99))], [0, 1, 2], 3
+    )
+    return alike(p, np.rint(p * np.array([0, 0, 1000, 100])[form]) * 4 + form, percent)
 
 
 def _which(n: Float, mu: Float, p: Float, own: Float) -> tuple[Bool, ...]:

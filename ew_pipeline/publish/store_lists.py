@@ -78,6 +78,8 @@ def file_names(stores: Iterable[str]) -> dict[str, str]:
 
 
 def _plain(store: str, lowered: Counter[str]) -> bool:
+    if store.isalnum() and store.isascii() and 4 < len(store) <= 64:  # most are; devices have shorter names
+        return lowered[store.lower()] == 1
     # An id that looks tagged could meet another's tag, so it is tagged itself.
     looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
     return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,15 +15,24 @@ from numpy.typing import NDArray
 
 from ew_pipeline.algorithm.types import Float
 
+MOST_KEYS = 1 << 20  # of which a table is made
 TEXT = pa.large_string()  # a hundred million bytes of lists are not rare, and other texts end at two billion
 
 
 def text_column(column: pd.Series[Any]) -> pa.Array:
     """A column of any type as texts."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        names = pa.array([str(name) for name in column.cat.categories], TEXT)
-        return names.take(pa.array(column.cat.codes.to_numpy()))
-    return pa.array(plain_texts(column), TEXT)
+    return coded_column(column).dictionary_decode()
+
+
+def coded_column(column: pd.Series[Any]) -> pa.DictionaryArray:
+    """A column of any type as texts that stand once, and which of them each row has."""
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return pa.array(plain_texts(column), TEXT).dictionary_encode()
+    names = pa.array([str(name) for name in column.cat.categories.to_numpy(dtype=object)], TEXT)
+    codes = pa.array(column.cat.codes.to_numpy())
+    if len(names) > len(codes):  # few rows of a large chain: what none of them has is left out
+        return names.take(codes).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names)
 
 
 def plain_texts(column: pd.Series[Any]) -> list[str]:
@@ -32,8 +42,35 @@ def plain_texts(column: pd.Series[Any]) -> list[str]:
 
 def each_once(texts: pa.Array, write: Callable[[str], str]) -> pa.Array:
     """``write`` of every text, called once for each distinct one: ids and reasons repeat."""
-    coded = texts.dictionary_encode()
+    coded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     return pa.array([write(text) for text in coded.dictionary.to_pylist()], TEXT).take(coded.indices)
+
+
+def alike(values: Float, keys: NDArray[Any], write: Callable[[float], str]) -> pa.Array:
+    """``write`` of every number, called once for those that share a key: to the eye, few differ."""
+    if not values.size:
+        return pa.array([], TEXT)
+    low, span = keys.min(), keys.max() - keys.min()
+    if span < MOST_KEYS:  # a table of them is quicker than sorting
+        number = (keys - low).astype(np.int64)
+        example = np.full(int(span) + 1, -1, dtype=np.int64)
+        example[number] = np.arange(number.size)
+        first = example[example >= 0]
+        place = (np.cumsum(example >= 0) - 1)[number]
+    else:
+        _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    texts = pa.array([write(value) for value in values[first].tolist()], TEXT)
+    return texts.take(pa.array(place))
+
+
+def decimal_texts(values: Float, decimals: int) -> pa.Array:
+    """Numbers rounded to so many decimals."""
+    step = 10**decimals
+
+    def write(value: float) -> str:
+        return f"{round(value * step) / step:.{decimals}f}" if math.isfinite(value) else str(value)
+
+    return alike(values, np.rint(values * step), write)
 
 
 def whole_texts(values: pa.Array) -> pa.Array:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from ew_pipeline.algorithm._numba import load_numba
 from ew_pipeline.console import emit_json, messages
 from ew_pipeline.data.contract.gx_run import load_great_expectations
 from ew_pipeline.orchestrate.prefect_server import prefect_api
@@ -120,7 +121,8 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         make_request(settings, changes=changes, **asked)  # a wrong call is said before anything is started
         from flows.weekly import weekly  # imports Prefect, while its server boots
 
-        for load in (load_great_expectations, load_matplotlib):  # needed soon, and the server may still boot
+        # needed soon, and the server may still boot
+        for load in (load_great_expectations, load_numba, load_matplotlib):
             if not api.answers():
                 load()
         api.wait()

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from ew_pipeline.algorithm.costs import Costs
 from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
-from ew_pipeline.algorithm.types import Bool, Float, Int64
+from ew_pipeline.algorithm.types import Bool, Float, Int32
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
 from ew_pipeline.publish.reasons import reasons
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.fit import FittedSegment
+
+AT_ONCE = 1 << 18  # pairs
 
 
 def decide(
@@ -42,15 +43,15 @@ def decided(
     scores: pd.DataFrame, costs: Costs, week: Week, config: RunConfig, part: tuple[int, ...] = ()
 ) -> pd.DataFrame:
     """The same of scores that are there: all of some stores, which ``part`` tells from the others."""
-    f = 1.0 - scores["anomaly_probability"].to_numpy()
-    saving = expected_saving(f, costs)
-    flags = _flags(f, costs, scores, config.max_checks_per_store)
+    saving, flags = _priced(scores, costs)
+    if config.max_checks_per_store is not None:
+        flags = _capped(scores, costs, config.max_checks_per_store)
     decided = {
-        "threshold": np.broadcast_to(np.asarray(costs.threshold), f.shape),
+        "threshold": np.broadcast_to(np.asarray(costs.threshold), flags.shape),
         "expected_saving": saving,
         "flagged": flags,
         "store_rank": _places(scores, saving, flags),
-        "reasons": _reasons(scores, flags),
+        "reasons": worded(scores, flags),
     }
     scores = pd.DataFrame({**scores, **decided}, copy=False)  # one by one, each column would be copied
     if config.random_check_share > 0:
@@ -129,7 +130,7 @@ def score_frame(
             "segment": pd.Categorical.from_codes(
                 np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
             ),
-            "units": sales.counts[kept].astype(np.int64),
+            "units": sales.counts[kept],
             "expected_units": expected[kept],
             "level": levels[kept],
             "posterior": posterior[kept],
@@ -146,41 +147,48 @@ def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: list[
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
 
 
-def _flags(f: Float, costs: Costs, scores: pd.DataFrame, cap: int | None) -> Bool:
-    too_low = (scores["units"] < scores["expected_units"]).to_numpy()
-    if cap is None:
-        return np.asarray(flag_by_cost(f, costs) & too_low)
-    flags = np.zeros(f.size, dtype=bool)
-    entry = np.flatnonzero(too_low)
-    store = scores["store_id"].cat.codes.to_numpy()
-    c0, c1 = costs.broadcast(f.size)
-    flags[entry] = flag_with_cap(
-        f[entry], Costs(c0[entry], c1[entry]), store[entry].astype(np.int64), cap
-    ).flags
+def _priced(scores: pd.DataFrame, costs: Costs) -> tuple[Float, Bool]:
+    """What flagging each pair saves, and where it pays. Some pairs at a time: of ten million, what is only
+    passed on would be half a gigabyte of fresh memory, which takes longer to get than to fill."""
+    probability = scores["anomaly_probability"].to_numpy()
+    units, expected = scores["units"].to_numpy(), scores["expected_units"].to_numpy()
+    saving, flags = np.empty(len(scores)), np.empty(len(scores), dtype=bool)
+    for first in range(0, len(scores), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        f, of_part = 1.0 - probability[part], costs.of(part)
+        saving[part] = expected_saving(f, of_part)
+        flags[part] = flag_by_cost(f, of_part) & (units[part] < expected[part])
+    saving.setflags(write=False)
+    return saving, flags
+
+
+def _capped(scores: pd.DataFrame, costs: Costs, cap: int) -> Bool:
+    """The checks that save most, at most ``cap`` for each store."""
+    flags = np.zeros(len(scores), dtype=bool)
+    entry = np.flatnonzero((scores["units"] < scores["expected_units"]).to_numpy())
+    store = scores["store_id"].cat.codes.to_numpy()[entry].astype(np.int64)
+    f = 1.0 - scores["anomaly_probability"].to_numpy()[entry]
+    flags[entry] = flag_with_cap(f, costs.of(entry), store, cap).flags
     return flags
 
 
-def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int64:
+def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int32:
     """1 for the best check of a store, 2 for the next; 0 for pairs that are not flagged."""
     entry = np.flatnonzero(flags)
     store = scores["store_id"].cat.codes.to_numpy()[entry].astype(np.int64)
     order = np.lexsort((entry, -saving[entry], store))  # equal savings: in the order of the SKUs
     count = np.bincount(store) if entry.size else np.zeros(0, np.int64)
     first = np.cumsum(count) - count
-    places = np.zeros(flags.size, dtype=np.int64)
+    places = np.zeros(flags.size, dtype=np.int32)
     places[entry[order]] = np.arange(entry.size) - first[store[order]] + 1
     return places
 
 
-def _reasons(scores: pd.DataFrame, flags: Bool) -> pd.Series[str]:
-    chosen = scores[flags]
-    texts = reasons(
-        chosen["units"].to_numpy(),
-        chosen["expected_units"].to_numpy(),
-        chosen["anomaly_probability"].to_numpy(),
-        chosen["level"].to_numpy(),
-    )
-    place = np.zeros(len(scores), dtype=np.int32)  # of a pair that is not flagged: no text
-    place[flags] = np.arange(1, len(texts) + 1)
-    words = pa.array(["", *texts], pa.large_string()).take(pa.array(place))
-    return pd.Series(words, index=scores.index, dtype="str")
+def worded(scores: pd.DataFrame, flags: Bool) -> pd.Categorical[str]:
+    """Why each flagged pair is to be checked; of a pair that is not flagged, no text."""
+    chosen = scores[["units", "expected_units", "anomaly_probability", "level"]][flags]
+    texts = reasons(*(chosen[name].to_numpy() for name in chosen.columns)).dictionary_encode()
+    place = np.zeros(len(scores), dtype=np.int32)
+    place[flags] = texts.indices.to_numpy() + 1
+    words = pd.Index(["", *texts.dictionary.to_pylist()], dtype=object)
+    return pd.Categorical.from_codes(place, words, validate=False)

@@ -161,7 +161,8 @@ def _segments(
 ) -> Iterator[SegmentInput]:
     of_now, of_past = coded.segments.of(now.key), coded.segments.of(past.key)
     names = coded.segments.names
-    for code in sorted(np.unique(of_now), key=lambda code: names[code]):
+    found = np.unique(of_now) if len(names) > 1 else np.zeros(1, dtype=np.int32)
+    for code in sorted(found, key=lambda code: names[code]):
         here, before = of_now == code, of_past == code
         everything = bool(here.all())
         key = now.key if everything else now.key[here]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 import pandas as pd
 
 from ew_pipeline.console import ExitCode
+from ew_pipeline.data._disk import writing_to
 from ew_pipeline.evaluate.realised import realised_calibration
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.provenance import code_version, environment
@@ -225,20 +226,15 @@ def conclude(
 
     before = ledger.last_published_before(result.week)
     command = publish_command(request, result.folder / CONFIG)
+    scores: Future[None] | None = None
 
     def write() -> Path:
-        (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
-        with ThreadPoolExecutor(1) as beside:  # parquet is written outside of Python, on a core of its own
-            scores = None
-            if not result.score_files:
-                scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
+        nonlocal scores
+        with writing_to(result.folder):
+            (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
             write_check_lists(result, result.folder)
-            report = write_page()
-            if scores is not None:
-                scores.result()
-        return report
-
-    def write_page() -> Path:
+        if not result.score_files:  # on the other core, outside of Python; the ledger waits for them
+            scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,
@@ -252,23 +248,37 @@ def conclude(
             publish_anyway=command,
         )
 
-    report = steps("write the report", write)
-    if not result.may_publish:
-        status: Literal["shadow", "held"] = "shadow" if result.shadow else "held"
-        steps("record the run", lambda: ledger.record_run(result, status, by=settings.actor), retry=True)
-        _say_untracked(steps, tracking.finish(tracked, status, report))
-        anyway = command if status == "held" else None
-        return Outcome(status, result.run_id, result, None, result.folder, report, anyway)
-
-    publication = steps(
-        "publish",
-        lambda: ledger.publish(result, by=settings.actor, report=report, override=request.override),
-        detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
-        retry=True,
-    )
+    with ThreadPoolExecutor(1) as beside:
+        report = steps("write the report", write)
+        if not result.may_publish:
+            status: Literal["shadow", "held"] = "shadow" if result.shadow else "held"
+            steps("record the run", lambda: _record(ledger, result, status, settings, scores), retry=True)
+            _say_untracked(steps, tracking.finish(tracked, status, report))
+            anyway = command if status == "held" else None
+            return Outcome(status, result.run_id, result, None, result.folder, report, anyway)
+        publication = steps(
+            "publish",
+            lambda: ledger.publish(
+                result, by=settings.actor, report=report, override=request.override, last_file=scores
+            ),
+            detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
+            retry=True,
+        )
     live = show_live(publication, settings)
     _say_untracked(steps, tracking.finish(tracked, "published", report, publication_id=str(publication.id)))
     return Outcome("published", result.run_id, result, publication, live, live / "report.html")
+
+
+def _record(
+    ledger: Ledger,
+    result: WeekResult,
+    status: Literal["shadow", "held"],
+    settings: Settings,
+    scores: Future[None] | None,
+) -> None:
+    if scores is not None:
+        scores.result()
+    ledger.record_run(result, status, by=settings.actor)
 
 
 def _say_untracked(steps: Steps, tracked: TrackedRun) -> None:

@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.reasons import CODES, Reason, in_words, parse, percent, reasons, short
+from ew_pipeline.publish import reasons as module
+from ew_pipeline.publish.reasons import CODES, Reason, in_words, parse, percent, short
 
 NAN = float("nan")
+
+
+def reasons(*columns):
+    return module.reasons(*columns).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -123,3 +128,29 @@ def test_quantities_for_the_eye(value, text):
 )
 def test_what_is_not_certain_is_never_shown_as_certain(p, text):
     assert percent(p) == text
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=30))
+def test_many_quantities_look_as_each_alone(values):
+    assert module.short_texts(np.array(values, dtype=float)).to_pylist() == [short(value) for value in values]
+
+
+@given(st.floats(0, 1e9))
+def test_a_quantity_for_the_eye_is_near_the_quantity(value):
+    shown = short(value)
+    if shown == "<0.01":
+        assert 0.0 < value < 0.005
+    else:
+        step = 1.0 if value >= 99.95 else 0.1 if value >= 0.95 else 0.01
+        assert abs(float(shown.replace(",", "")) - value) <= step / 2 + 1e-9
+        assert ("." in shown) == (value < 99.95 and value != int(value))
+
+
+@given(st.floats(0, 1))
+def test_a_probability_for_the_eye_is_near_the_probability(p):
+    shown = percent(p)
+    if shown.startswith((">", "<")):
+        assert (0.999 < p < 1.0) if shown[0] == ">" else (0.0 < p < 0.001)
+    else:
+        assert abs(float(shown.rstrip("%")) / 100 - p) <= 0.005 + 1e-9
+        assert shown not in ("100%", "0%") or p in (0.0, 1.0)
