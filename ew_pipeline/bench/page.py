@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, lines
+from ew_pipeline.bench.tables import said_size
 from ew_pipeline.console import results
 from ew_pipeline.errors import UsageError
 
@@ -96,7 +97,7 @@ def _stages(runs: list[dict[str, Any]]) -> str:
         (label, *(f"{run[key]:.1f}" for run in runs))
         for label, key in (("whole run", "wall_s"), ("CPU of all processes", "cpu_s"), ("peak GB", "peak_gb"))
     ]
-    return _table(("stage, s", *(f"{run['rows']:.0e} rows" for run in runs)), rows)
+    return _table(("stage, s", *(said_size(run) for run in runs)), rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -14,9 +14,9 @@ from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.errors import UsageError
 from ew_pipeline.provenance import canonical_hash, code_version, environment
 from ew_pipeline.publish.ledger.publishing import SCORES
-from ew_pipeline.publish.reasons import reasons
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.decide import worded
 from ew_pipeline.weekly.records import Contract, Coverage, GateCheck, Provenance, SegmentResult, WeekResult
 
 FIRST_WEEK = Week(2024, 1)
@@ -39,9 +39,7 @@ def draw_scores(pairs: int, flags: int, rng: np.random.Generator) -> pd.DataFram
     units = np.where(flagged, 0, rng.poisson(expected)).astype(np.int64)
     probability = np.where(flagged, rng.uniform(0.7, 0.999, pairs), rng.uniform(0.001, 0.2, pairs))
     level = expected * rng.uniform(0.9, 1.1, pairs)
-    words = np.full(pairs, "", dtype=object)
-    words[flagged] = reasons(units[flagged], expected[flagged], probability[flagged], level[flagged])
-    return pd.DataFrame(
+    scores = pd.DataFrame(
         {
             "store_id": _ids("S", store),
             "sku_id": _ids("K", sku),
@@ -57,9 +55,9 @@ def draw_scores(pairs: int, flags: int, rng: np.random.Generator) -> pd.DataFram
             "expected_saving": probability * COST_MISSED - (1.0 - probability) * COST_FALSE_ALARM,
             "flagged": flagged,
             "store_rank": np.where(flagged, 1, 0),
-            "reasons": pd.Series(words, dtype="str"),
         }
     )
+    return scores.assign(reasons=worded(scores, flagged))
 
 
 def draw_week(place: int, scores: pd.DataFrame, home: Path, rng: np.random.Generator) -> WeekResult:

@@ -46,6 +46,11 @@ def steps_table(steps: list[dict[str, Any]]) -> Table:
     return table
 
 
+def said_size(run: dict[str, Any]) -> str:
+    """How many rows, and over how many weeks if over several."""
+    return f"{run['rows']:.2g} rows" + (f" of {run['weeks']} weeks" if run["weeks"] > 1 else "")
+
+
 def required_table(requirements: list[Requirement]) -> Table:
     """What is required, what was seen, and whether it holds."""
     table = Table("", "required", "seen", "")

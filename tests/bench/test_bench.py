@@ -102,6 +102,7 @@ def test_every_step_is_timed_and_the_growth_drawn(tmp_path):
 def test_both_readers_see_the_same_units(small):
     read = compare_readers(small)
     assert read["ours"]["units"] == read["pandas"]["units"] == load(small).sales.counts.sum()
+    assert all(figures["warm_up_cpu_s"] > 0.0 for figures in read.values())
     assert not (small / "long.parquet").exists()
 
 

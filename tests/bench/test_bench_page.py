@@ -24,7 +24,14 @@ def kept(tmp_path):
         "skipped": {"fancyimpute": "too large"},
         "steps": [steps(10_000, 0.1), steps(1_000_000, 10.0)],
     }
-    run = {"rows": 1000, "wall_s": 9.0, "cpu_s": 12.0, "peak_gb": 1.0, "stages_s": {"publish": 2.0}}
+    run = {
+        "rows": 1000,
+        "weeks": 1,
+        "wall_s": 9.0,
+        "cpu_s": 12.0,
+        "peak_gb": 1.0,
+        "stages_s": {"publish": 2.0},
+    }
     (tmp_path / "fits.json").write_text(json.dumps(fits))
     (tmp_path / "weeks.json").write_text(json.dumps({"requirements": [missed], "runs": [run]}))
     return [str(tmp_path / "fits.json"), str(tmp_path / "weeks.json")]

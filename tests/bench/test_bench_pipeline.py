@@ -2,7 +2,16 @@
 
 import pytest
 
-from ew_pipeline.bench.pipeline import END, START, of_pipeline, one_week, stages_table, tool_costs
+from ew_pipeline.bench.pipeline import (
+    END,
+    START,
+    completion_alone,
+    fits_and_others,
+    of_pipeline,
+    one_week,
+    stages_table,
+    tool_costs,
+)
 from ew_pipeline.bench.stored import Size
 
 
@@ -27,7 +36,34 @@ def test_what_the_tools_add_is_summed_and_judged():
     tools = tool_costs({"wall_s": 26.0}, plain, checking=4.0)
     assert tools == {"Prefect": 6.0, "MLflow": 1.5, "Great Expectations": 4.0}
     stages = {START: 7.0, "fit the detector": 10.0, "publish": 5.0, END: 3.0}
-    largest = {"rows": 10, "peak_gb": 9.0, "stages_s": stages}
-    memory, cost, share = of_pipeline(largest, tools)
+    largest = {"rows": 10, "weeks": 1, "peak_gb": 9.0, "stages_s": stages}
+    learnt = {"fit the detector": 1.0, "price the evidence": 3.0, "publish": 5.0, START: 7.0}
+    usual = {"rows": 10, "weeks": 5, "stages_s": learnt}
+    memory, cost, beside, share, with_past = of_pipeline(largest, usual, tools, 12.0)
     assert (memory.passed, cost.passed, cost.seen) == (False, True, 11.5)
-    assert share.seen == pytest.approx(0.5)
+    assert (beside.seen, beside.passed) == (pytest.approx(1.25), False)
+    assert (share.seen, share.passed) == (pytest.approx(0.5), True)
+    assert (with_past.what, with_past.seen) == (
+        "stages outside the fits and the price over these, 10 rows of 5 weeks",
+        1.25,
+    )
+    assert not with_past.passed
+    assert of_pipeline(largest, usual, tools, 20.0)[2].passed
+    assert of_pipeline(largest, usual, tools, None)[2].passed is None
+
+
+def test_a_week_with_its_past_is_priced_by_it_after_the_week_before(week, tmp_path):
+    assert (week["priced"], week["publication"]) == ("posterior", 1)
+    week = one_week(Size(60, 40, 1_000, 1), tmp_path, orchestrate=False, mode="fast", weeks=13)
+    assert (week["rows"], week["weeks"]) == (13_000, 13)
+    assert "history" in week["priced"]
+    assert week["publication"] == 2  # the first is that of the week before, in the same home
+    fits, others = fits_and_others(week)
+    assert fits + others == pytest.approx(week["wall_s"] - week["stages_s"][START] - week["stages_s"][END])
+
+
+def test_a_peer_that_is_not_there_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    seconds, why = completion_alone(Size(60, 40, 1_000, 1), tmp_path)
+    assert seconds is None
+    assert why.startswith("not run: ")
