@@ -35,10 +35,8 @@ def price_pairs(
     if rows is None:
         return Costs(*default)
     row = _most_specific(rows, store, sku, shape)
-    found = row >= 0
-    return Costs(
-        np.where(found, rows.false_alarm[row], default[0]), np.where(found, rows.missed[row], default[1])
-    )
+    # The defaults come after the last row, which is where -1 points.
+    return Costs(np.append(rows.false_alarm, default[0])[row], np.append(rows.missed, default[1])[row])
 
 
 def _most_specific(rows: CostRows, store: Codes, sku: Codes, shape: tuple[int, int]) -> Codes:

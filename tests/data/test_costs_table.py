@@ -45,6 +45,12 @@ def test_without_a_table_the_defaults_hold():
     assert [of_pairs.tolist() for of_pairs in costs.broadcast(6)] == [[1.0] * 6, [3.0] * 6]
 
 
+def test_a_table_without_a_row_of_a_known_id_leaves_the_defaults():
+    none = np.array([], dtype=np.int64)
+    costs = price_pairs(CostRows(none, none, none * 1.0, none * 1.0), STORE, SKU, SHAPE, DEFAULT)
+    assert [of_pairs.tolist() for of_pairs in costs.broadcast(6)] == [[1.0] * 6, [3.0] * 6]
+
+
 def test_both_costs_come_from_the_same_row():
     costs = price_pairs(table((1, ALL, 20), (ALL, 1, 30)), STORE, SKU, SHAPE, (9.0, 90.0))
     assert np.asarray(costs.false_alarm) == pytest.approx(np.asarray(costs.missed) / 10)

@@ -8,9 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.data.contract import plain_sales as module
 from ew_pipeline.data.contract.plain_sales import as_frame, plain_sales
 from ew_pipeline.data.contract.reading import open_table, week_texts
@@ -18,6 +19,7 @@ from ew_pipeline.schema import SALES
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly import ingest as ingesting
+from ew_pipeline.weekly.prepare import prepare
 from ew_pipeline.weekly.records import WeekRequest
 
 WEEK = Week(2026, 34)
@@ -171,9 +173,9 @@ def test_the_suite_sees_weeks_below_each_other(tmp_path):
 # --- the same snapshot either way ---
 
 
-def hash_of(folder, spec):
+def hash_of(folder, spec, **others):
     home = Settings(home=folder)
-    request = WeekRequest(WEEK, spec, config=RunConfig())
+    request = WeekRequest(WEEK, spec, config=RunConfig(), **others)
     return ingesting.ingest(request, home, home.runs / "r")[1].data_hash
 
 
@@ -217,3 +219,55 @@ def test_plain_or_by_the_database_it_is_the_same_content(tmp_path_factory, frame
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingesting, "plain_sales", lambda *_: None)
         assert hash_of(folder / "database", spec) == plain
+
+
+def found_of(folder, spec, **others):
+    """The hash of what is kept, or the faults that reject it."""
+    try:
+        return hash_of(folder, spec, **others)
+    except ContractRejected as rejection:
+        return rejection.contract.faults
+
+
+ANY = st.sampled_from([None, "", " ", "a", "b", "x", "y", "z"])
+PAIRS = st.lists(st.tuples(ANY, ANY), min_size=1, max_size=4)
+LISTED = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+
+@example(costs=[(None, None), ("", "x")], listing=None)
+@example(costs=None, listing=[("a", ""), ("b", "")])
+@example(costs=[("", "x"), ("", "y")], listing=[*LISTED, ("", "")])
+@given(costs=st.none() | PAIRS, listing=st.none() | PAIRS | PAIRS.map(lambda more: [*LISTED, *more]))
+@settings(max_examples=4, deadline=None)
+def test_blank_ids_beside_plain_sales_are_missing_as_by_the_database(tmp_path_factory, costs, listing):
+    folder = tmp_path_factory.mktemp("blank")
+    spec = str(folder / "sales.parquet")
+    sold().to_parquet(spec, index=False)
+    assert opened(spec) is not None
+    others = {}
+    for name, pairs in (("costs", costs), ("listing", listing)):
+        if pairs is not None:
+            others[name] = str(folder / f"{name}.parquet")
+            frame = pd.DataFrame(pairs, columns=["store_id", "sku_id"]).astype("str")
+            money = {"cost_false_alarm": 1.0, "cost_missed": 2.0 + frame.index} if name == "costs" else {}
+            frame.assign(**money).to_parquet(others[name], index=False)
+    plain = found_of(folder / "plain", spec, **others)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ingesting, "plain_sales", lambda *_: None)
+        assert found_of(folder / "database", spec, **others) == plain
+
+
+@pytest.mark.parametrize("ids", ["text", "blank", "missing"])
+def test_a_blank_store_in_costs_stands_for_all_stores(tmp_path, ids):
+    store = {"text": ["a", "b"], "blank": ["", ""], "missing": [None, None]}[ids]
+    spec, costs = str(tmp_path / "sales.parquet"), str(tmp_path / "costs.parquet")
+    sold().to_parquet(spec, index=False)
+    pd.DataFrame(
+        {"store_id": store, "sku_id": ["x", "y"], "cost_false_alarm": 1.0, "cost_missed": [50.0, 60.0]}
+    ).astype({"store_id": "str"}).to_parquet(costs, index=False)
+    home = Settings(home=tmp_path / "home")
+    request = WeekRequest(WEEK, spec, costs=costs, config=RunConfig())
+    snapshot = ingesting.ingest(request, home, home.runs / "r")[1]
+    (segment,) = prepare(snapshot, WEEK, RunConfig(default_cost_missed=2.0)).segments
+    missed = np.broadcast_to(np.asarray(segment.costs.missed), 4).tolist()
+    assert missed == ([50.0, 2.0, 2.0, 60.0] if ids == "text" else [50.0, 60.0, 50.0, 60.0])

@@ -426,6 +426,17 @@ def test_a_segment_column_is_found_in_any_table(place, tmp_path):
     assert sizes == ([3, 9] if place == "skus" else [4, 8])
 
 
+@pytest.mark.parametrize("place", ["sales", "stores"])
+def test_a_segment_that_is_blank_everywhere_is_unknown(place, tmp_path):
+    stores = pd.DataFrame({"store_id": ["00", "01", "02"]})
+    sources = {"sales": GOOD, "stores": stores} | {
+        place: (GOOD if place == "sales" else stores).assign(kind="")
+    }
+    config = RunConfig(segment_by="kind", min_pair_entries=1)
+    _, snapshot = run(tmp_path, sources.pop("sales"), config, **sources)
+    assert [segment.name for segment in prepare(snapshot, WEEK, config).segments] == ["unknown"]
+
+
 def test_an_unknown_segment_column_names_those_that_are_there(tmp_path):
     stores = pd.DataFrame({"store_id": ["00"], "region": ["north"]})
     with pytest.raises(

@@ -333,9 +333,9 @@ def _map_table(
 def _enum(name: str, query: str, connection: duckdb.DuckDBPyConnection) -> None:
     """The type ``name``, and the table ``<name>_coded`` of its values as text and as codes."""
     found = number(f"SELECT count(*) FROM ({query})", connection)
-    # An ENUM needs at least one value; the empty text is never an id.
+    # An ENUM needs at least one value; the empty text is never an id, so it has no code to be found by.
     connection.execute(f"CREATE TYPE {name} AS ENUM ({query if found else literal('')})")
     connection.execute(
         f"CREATE TABLE {name}_coded AS SELECT text, CAST(text AS {name}) AS code "
-        f"FROM (SELECT unnest(enum_range(CAST(NULL AS {name}))) AS text)"
+        f"FROM (SELECT unnest(enum_range(CAST(NULL AS {name}))) AS text) WHERE text != ''"
     )
