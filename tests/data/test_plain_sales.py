@@ -148,6 +148,24 @@ def test_a_file_that_ends_early_is_for_the_database_to_explain(tmp_path):
         assert plain_sales(sales, texts, (WEEK,)) is None
 
 
+@pytest.mark.parametrize("week", [BEFORE, WEEK], ids=["the week before", "the week that is run"])
+def test_a_file_that_lost_a_week_since_its_weeks_were_looked_at_is_for_the_database(tmp_path, week):
+    path = tmp_path / "sales.parquet"
+    frame = sold().astype({"week": "category"})  # that the lost week is still named does not make up for it
+    frame.to_parquet(path, index=False)
+    with duckdb.connect() as connection:
+        sales = open_table(SALES, str(path), connection)
+        texts = week_texts(sales, "week")
+        frame[frame["week"] != str(week)].to_parquet(path, index=False)
+        assert plain_sales(sales, texts, (BEFORE, WEEK)) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_first_number_above_the_most_units_is_no_count_in_any_type(tmp_path):
+    for kind in ("float32", "float64", "int64", "uint32"):
+        assert read(tmp_path, sold(units=np.array([3, 2**31, 1, 2, 7], dtype=kind))) is None
+
+
 def test_a_column_that_comes_twice_is_for_the_database(tmp_path):
     table = pa.Table.from_pandas(sold(), preserve_index=False)
     assert read(tmp_path, table.append_column("units", table["units"])) is None

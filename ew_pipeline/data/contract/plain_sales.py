@@ -61,7 +61,8 @@ def plain_sales(
         if columns is None:
             return None
         found[week] = columns
-    return found
+    # Otherwise the file is not the one whose weeks were looked at.
+    return found if found.keys() == set(wanted.values()) else None
 
 
 def as_frame(weeks: Sequence[Columns]) -> pd.DataFrame:
@@ -132,7 +133,8 @@ def _whole(column: pa.ChunkedArray, most: int) -> NDArray[np.int32] | None:
     """Whole numbers from 0 to ``most``; None where some are not."""
     values = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column
     numbers = values.to_numpy()
-    if not (numbers.min() >= 0 and numbers.max() <= most):  # also where one is no number
+    # Beside a number of 32 bits ``most`` would be rounded up; what is no number is not below it either.
+    if not (numbers.min() >= 0 and float(numbers.max()) <= most):
         return None
     counts = numbers.astype(np.int32)
     fractions = numbers.dtype.kind == "f" and ((counts != numbers).any() or np.signbit(numbers).any())
@@ -140,7 +142,7 @@ def _whole(column: pa.ChunkedArray, most: int) -> NDArray[np.int32] | None:
 
 
 def _by_week(weeks: CodedText, wanted: Mapping[str, Week]) -> Iterator[tuple[Week, NDArray[np.int64] | None]]:
-    """The weeks in order, and which rows are of each; None: all of them."""
+    """The weeks that have rows, in order, and which rows are of each; None: all of them."""
     of_text = [wanted.get(str(text)) for text in weeks.texts]
     found = sorted({week for week in of_text if week is not None})
     if len(found) == 1 and None not in of_text:
@@ -151,7 +153,8 @@ def _by_week(weeks: CodedText, wanted: Mapping[str, Week]) -> Iterator[tuple[Wee
     order = np.argsort(code, kind="stable")
     ends = np.searchsorted(code[order], np.arange(len(found) + 1))
     for k, week in enumerate(found):
-        yield week, order[ends[k] : ends[k + 1]]
+        if ends[k] < ends[k + 1]:  # a file may name texts that no row has
+            yield week, order[ends[k] : ends[k + 1]]
 
 
 def _sorted(
