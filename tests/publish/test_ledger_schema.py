@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -124,6 +127,63 @@ def test_flags_read_the_same_before_and_after_what_they_share_is_kept_once(ledge
     with Ledger.open(ledger_url, home=home) as ledger:
         pd.testing.assert_frame_equal(ledger.flags(published.id), now)
         assert ledger.verify() == []
+
+
+@pytest.mark.parametrize("gone", ["segments", "runs"])
+def test_flags_that_lost_a_row_they_share_are_not_left_out_of_an_older_ledger(ledger_url, home, gone):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        with writing(ledger._engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SET LOCAL session_replication_role = replica"))
+            connection.execute(text(f"DELETE FROM {gone}"))
+        with pytest.raises(LedgerError, match="3 flags of the ledger have lost"):
+            older(ledger, "0004")
+        with ledger._engine.connect() as connection:
+            assert migrate.schema_version(connection) == migrate.NEWEST
+            assert connection.execute(text("SELECT count(*) FROM flag_rows")).scalar_one() == 3
+
+
+def test_flags_whose_run_is_gone_are_left_as_they_are(ledger_url, home):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        result = replace(result, provenance=replace(result.provenance, mlflow_run_id=None, flow_run_id=None))
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        older(ledger, "0004")
+        with writing(ledger._engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SET LOCAL session_replication_role = replica"))
+            connection.execute(text("DELETE FROM runs"))
+    with pytest.raises(LedgerError, match="3 flags of the ledger say something else"):
+        Ledger.open(ledger_url, home=home)
+
+
+ONE_MORE_FLAG = (
+    "CREATE TEMPORARY TABLE late AS SELECT * FROM flags WHERE position = 0",
+    "UPDATE late SET position = 3, store_id = 'late'",
+    "INSERT INTO flags SELECT * FROM late",
+)
+
+
+@pytest.mark.parametrize("ledger_url", ["postgresql"], indirect=True)
+def test_what_an_older_version_is_just_publishing_is_not_lost_on_the_way(ledger_url, home):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        result = make_result(home=home)
+        ledger.publish(result, by="ana", report=result.folder / "report.html")
+        older(ledger, "0004")
+        with ThreadPoolExecutor(1) as beside, writing(ledger._engine) as connection:
+            for statement in ONE_MORE_FLAG:
+                connection.execute(text(statement))
+            opened = beside.submit(ledger_id, ledger_url, home)
+            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            while not connection.execute(waiting).scalar_one():
+                assert not opened.done()
+                time.sleep(0.01)
+        opened.result()
+        with ledger._engine.connect() as connection:
+            stores = connection.execute(text("SELECT store_id FROM flag_rows ORDER BY position")).scalars()
+            assert stores.all()[-1] == "late"
 
 
 def test_several_processes_make_one_ledger(ledger_url, home):

@@ -220,6 +220,32 @@ def test_a_segment_that_is_gone_is_named_and_its_flags_once(filled):
     ]
 
 
+GAPS = {
+    "no segment": ("DELETE FROM segments WHERE run_id = '{run}' AND segment = 'all'", "alpha"),
+    "a segment of another name": (
+        "UPDATE segments SET segment = 'x' WHERE run_id = '{run}' AND segment = 'all'",
+        "noise",
+    ),
+    "a segment without its rank": ("UPDATE segments SET rank = NULL WHERE run_id = '{run}'", "rank"),
+    "no run": ("DELETE FROM runs WHERE run_id = '{run}'", "mlflow_run_id"),
+}
+
+
+@pytest.mark.parametrize("what", GAPS)
+def test_flags_do_not_vanish_with_a_row_that_they_share_columns_with(filled, what):
+    statement, column = GAPS[what]
+    tamper(filled, statement.format(run=filled.publication(3).run_id))
+    words = r"(?s)12 flags \(publication 3, segment all\) lack what they share.*ew audit verify"
+    with pytest.raises(LedgerError, match=words):
+        filled.flags(3)
+    with pytest.raises(LedgerError, match=words):
+        filled.table("flags")
+    assert len(filled.flags(1)) == len(filled.table("flags", publication_id=1)) == 3
+    with filled._engine.connect() as connection:  # a person's own query sees them, and the gap
+        asked = f"SELECT {column} FROM flags WHERE publication_id = 3"
+        assert connection.execute(text(asked)).scalars().all() == [None] * 12
+
+
 def test_what_is_read_is_what_is_verified_whatever_the_view_says(filled):
     """The view is for people's own queries; whoever can write to the database can replace it."""
     before = filled.flags(3)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, Select, Table, func, select
+from sqlalchemy import Column, Connection, FromClause, MetaData, Select, Table, func, or_, select
 
+from ew_pipeline.errors import name_some
 from ew_pipeline.publish.ledger import tables
+from ew_pipeline.publish.ledger.failures import LedgerError
 
 OF_PUBLICATION = ("week", "run_id", "data_hash", "config_hash", "code_version")
 OF_RUN = ("flow_run_id", "mlflow_run_id")  # the same in all revisions of a run that has a result
@@ -34,6 +36,10 @@ Shared = dict[str, Any]
 HOMES = (tables.flag_rows, tables.publications, tables.segments, tables.runs)  # where a column is looked for
 
 
+def _home(name: str) -> Column[Any]:
+    return next(home.c[name] for home in HOMES if name in home.c)
+
+
 def _columns() -> list[Column[Any]]:
     """As people read them: the pair, what was seen and decided, then where it comes from."""
     own = [column.name for column in tables.flag_rows.columns]
@@ -43,7 +49,7 @@ def _columns() -> list[Column[Any]]:
 
 
 def _column(name: str) -> Column[Any]:
-    found = next(home.c[name] for home in HOMES if name in home.c)
+    found = _home(name)
     nullable = found.nullable and name not in ("rank", "noise", "anomaly")  # NULL for "pooled" alone
     return Column(name, found.type, nullable=nullable, primary_key=name in KEY)
 
@@ -53,20 +59,41 @@ flags = Table("flags", MetaData(), *_columns())  # names and types, not a table 
 
 def whole_flags() -> Select[Any]:
     """Every flag with its whole story, in the columns of ``flags``."""
-    rows, publications, segments, runs = HOMES
+    return select(*(_home(column.name) for column in flags.columns)).select_from(_with_shared(HOMES[0]))
+
+
+def refuse_gaps(connection: Connection, publication_id: int | None = None) -> None:
+    """Refuse to tell half a story: of flags, of one publication or all, that lack what they share."""
+    of_rows = tables.flag_rows.c
+    parts = select(of_rows.publication_id, of_rows.segment, func.count().label("flags"))
+    if publication_id is not None:
+        parts = parts.where(of_rows.publication_id == publication_id)
+    each = parts.group_by(of_rows.publication_id, of_rows.segment).subquery()
+    needed = [_home(column.name) for column in flags.columns if not column.nullable]
+    gaps = [column.is_(None) for column in (*needed, tables.runs.c.run_id) if column.table is not HOMES[0]]
+    query = select(each).select_from(_with_shared(each)).where(or_(*gaps)).order_by(*each.c)
+    lost = connection.execute(query).all()
+    if lost:
+        named = [f"publication {part.publication_id}, segment {part.segment}" for part in lost]
+        raise LedgerError(
+            f"{sum(part.flags for part in lost)} flags ({name_some(named, len(named))}) lack what they share "
+            "with others: a row of their publication, run or segment is gone or was edited.",
+            "ew audit verify names it; restore the ledger from a backup.",
+        )
+
+
+def _with_shared(rows: FromClause) -> FromClause:
+    """``rows`` beside what they share; by outer joins, so that none vanishes where that is gone."""
+    _, publications, segments, runs = HOMES
     again = runs.alias("newest")
     newest = select(func.max(again.c.revision)).where(again.c.run_id == publications.c.run_id)
-    found = [next(home.c[column.name] for home in HOMES if column.name in home.c) for column in flags.columns]
     return (
-        select(*found)
-        .join_from(rows, publications, publications.c.id == rows.c.publication_id)
-        .join(
-            segments,
-            (segments.c.run_id == publications.c.run_id) & (segments.c.segment == rows.c.segment),
+        rows.outerjoin(publications, publications.c.id == rows.c.publication_id)
+        .outerjoin(
+            segments, (segments.c.run_id == publications.c.run_id) & (segments.c.segment == rows.c.segment)
         )
-        .join(
-            runs,
-            (runs.c.run_id == publications.c.run_id) & (runs.c.revision == newest.scalar_subquery()),
+        .outerjoin(
+            runs, (runs.c.run_id == publications.c.run_id) & (runs.c.revision == newest.scalar_subquery())
         )
     )
 

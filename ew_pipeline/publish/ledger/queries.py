@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ew_pipeline.publish.ledger import tables
-from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
+from ew_pipeline.publish.ledger.flag_view import flags, refuse_gaps, whole_flags
 from ew_pipeline.publish.ledger.places import moment
 from ew_pipeline.publish.ledger.views import frame_of
 
@@ -63,6 +63,7 @@ def newest_runs(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 def flags_frame(connection: Connection, publication_id: int, store: str | None) -> pd.DataFrame:
     """The flags of a publication that has its own, the best to check first."""
+    refuse_gaps(connection, publication_id)
     whole = whole_flags().subquery()
     columns = [whole.c[column.name] for column in FLAG_FRAME]
     query = select(*columns).where(whole.c.publication_id == publication_id).order_by(whole.c.position)

@@ -14,7 +14,7 @@ from ew_pipeline.publish.ledger import queries, tables
 from ew_pipeline.publish.ledger.anchors import read_anchors
 from ew_pipeline.publish.ledger.chain import Head, head_of
 from ew_pipeline.publish.ledger.connect import reading
-from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
+from ew_pipeline.publish.ledger.flag_view import flags, refuse_gaps, whole_flags
 from ew_pipeline.publish.ledger.places import Places
 from ew_pipeline.publish.ledger.records import ConfigRole, InputKey, Problem, Publication, Run, Status
 from ew_pipeline.publish.ledger.verify import verify_ledger
@@ -163,6 +163,8 @@ class LedgerReader:
         for column, value in equal.items():
             query = query.where(asked.c[column] == (str(value) if isinstance(value, Week) else value))
         with reading(self._engine) as connection:
+            if table is flags:
+                refuse_gaps(connection, equal.get("publication_id"))
             return frame_of(list(table.columns), connection.execute(query))
 
     def head(self) -> Head:

@@ -28,13 +28,15 @@ SEGMENT = (
     "rank", "noise", "anomaly",
 )  # fmt: skip
 RUN = ("flow_run_id", "mlflow_run_id")
+# Outer joins: a flag is to be seen, and counted, also where a row is gone that it shares columns with.
 JOINED = """
 FROM {flags} AS f
-JOIN publications AS p ON p.id = f.publication_id
-JOIN segments AS s ON s.run_id = p.run_id AND s.segment = f.segment
-JOIN runs AS r ON r.run_id = p.run_id
+LEFT JOIN publications AS p ON p.id = f.publication_id
+LEFT JOIN segments AS s ON s.run_id = p.run_id AND s.segment = f.segment
+LEFT JOIN runs AS r ON r.run_id = p.run_id
  AND r.revision = (SELECT max(n.revision) FROM runs AS n WHERE n.run_id = p.run_id)
 """
+FOUND = ("p.id IS NOT NULL", "s.run_id IS NOT NULL", "r.run_id IS NOT NULL")
 WHOLE = """
 SELECT f.publication_id, f.position, f.store_id, f.sku_id, p.week, f.segment, f.units, f.expected_units,
  f.anomaly_probability, f.cost_false_alarm, f.cost_missed, f.threshold, f.expected_saving, f.store_rank,
@@ -45,13 +47,11 @@ SELECT f.publication_id, f.position, f.store_id, f.sku_id, p.week, f.segment, f.
 
 
 def upgrade() -> None:
-    connection = op.get_bind()
-    same = "IS" if connection.dialect.name == "sqlite" else "IS NOT DISTINCT FROM"
+    _lock("flags")
+    same = "IS" if op.get_bind().dialect.name == "sqlite" else "IS NOT DISTINCT FROM"
     homes = (("p", PUBLICATION), ("s", SEGMENT), ("r", RUN))
     shared = [f"f.{name} {same} {home}.{name}" for home, names in homes for name in names]
-    told = f"SELECT count(*) {JOINED.format(flags='flags')} WHERE {' AND '.join(shared)}"
-    flags = connection.execute(sa.text("SELECT count(*) FROM flags")).scalar_one()
-    changed = flags - connection.execute(sa.text(told)).scalar_one()
+    changed = _count_unlike("flags", (*FOUND, *shared))
     if changed:
         raise LedgerError(
             f"{changed} flags of the ledger say something else than their publication, run or segment does.",
@@ -65,6 +65,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _lock("flag_rows")
+    lost = _count_unlike("flag_rows", FOUND)
+    if lost:
+        raise LedgerError(
+            f"{lost} flags of the ledger have lost their publication, run or segment.",
+            "rows were changed by hand: ew audit verify names them; restore the ledger from a backup. It is "
+            "untouched.",
+        )
     op.execute("DROP VIEW flags")
     theta: list[sa.Column[Any]] = [
         sa.Column(name, sa.Double(), nullable=name.endswith(("low", "high"))) for name in SEGMENT[:6]
@@ -91,6 +99,18 @@ def downgrade() -> None:
     )
     op.execute(f"INSERT INTO flags ({names}) SELECT {chosen} {JOINED.format(flags='flag_rows')}")
     op.drop_table("flag_rows")
+
+
+def _lock(table: str) -> None:
+    """Nothing is published between here and the end; SQLite lets one writer in at a time anyway."""
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+
+
+def _count_unlike(table: str, conditions: tuple[str, ...]) -> int:
+    """How many flags do not meet all of the conditions, none of which is ever NULL."""
+    unlike = f"SELECT count(*) {JOINED.format(flags=table)} WHERE NOT ({' AND '.join(conditions)})"
+    return int(op.get_bind().execute(sa.text(unlike)).scalar_one())
 
 
 def _make(name: str, more: list[sa.Column[Any]]) -> None:
