@@ -63,11 +63,25 @@ def test_f_is_averaged_with_the_cavity_estimate_where_that_can_be_trusted(monkey
     monkeypatch.setattr(thorough, "CAVITY_WEIGHT", 0.0)
     alone = fitted()
     monkeypatch.undo()
-    share = 1.0 - thorough.CAVITY_WEIGHT
+    weight = fit.diagnostics_["weight_of_cavity"]
+    assert 0.5 * thorough.CAVITY_WEIGHT < weight <= thorough.CAVITY_WEIGHT
+    share = 1.0 - weight
     np.testing.assert_allclose(fit.anomaly_probability_, share * alone.anomaly_probability_)
     np.testing.assert_allclose(fit.expected_sales_, share * alone.expected_sales_)
     np.testing.assert_allclose(fit.factors_.dense(), share * alone.factors_.dense())
-    assert fit.diagnostics_["weight_of_cavity"] == thorough.CAVITY_WEIGHT > 0.0
+
+
+def test_the_cavity_estimate_has_as_much_of_a_say_as_noise_is_known_to_be_poisson(monkeypatch):
+    """Chains a quarter of whose draws have next to Poisson noise leave it a quarter of its weight."""
+    plan = planned(alpha=0.1)
+    found = tiers.explore(plan)
+    sampled = thorough.sample_families(plan, found, BUDGET)
+    sizes = np.where(np.arange(sampled.ensemble.size_draws.size) % 4 == 0, 1000.0, 20.0)
+    doubtful = replace(sampled, ensemble=replace(sampled.ensemble, size_draws=sizes))
+    monkeypatch.setattr(thorough, "_settle_noise", lambda plan, found, budget: (plan, found, doubtful))
+    fit = thorough.fit_thorough(plan, found, BUDGET)
+    assert fit.noise_ == "poisson"
+    assert fit.diagnostics_["weight_of_cavity"] == pytest.approx(thorough.CAVITY_WEIGHT / 4.0, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ ROBUSTNESS = (
     Requirement("flagged", "flagged share", 0.003, case="null-poisson"),
     Requirement("flagged", "flagged share", 0.01, case="null-nb-5"),
     Requirement("flagged_worst", "largest flagged share", 0.02, case="null-nb-5"),
+    Requirement("flagged", "flagged share", 0.01, case="null-nb-20"),
 )
 
 CHAIN = (

@@ -34,6 +34,7 @@ CASES: Mapping[str, EnsembleSettings] = {
     "skus-out": EnsembleSettings(anomalies="sku"),
     "null-poisson": EnsembleSettings(anomaly_rate=0.0),
     "null-nb-5": EnsembleSettings(anomaly_rate=0.0, noise="negative_binomial", dispersion_size=5.0),
+    "null-nb-20": EnsembleSettings(anomaly_rate=0.0, noise="negative_binomial", dispersion_size=20.0),
 }
 
 
