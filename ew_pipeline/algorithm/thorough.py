@@ -37,8 +37,8 @@ from ew_pipeline.algorithm.types import Float
 # chains by their shortness and a noise freer than the data decide: on forty instances each, regret fell from
 # 0.0201 to 0.0183 for the paper's ensemble and from 0.039 to 0.035 for thinning, alike for weights of 0.3 to
 # 0.6; onsets uniform in the week lose (0.018 to 0.020), and more with a larger weight. It takes noise for
-# Poisson, so its share is by how sure the chains are of that: on healthy chains with s0 = 10 and 20 flags cost
-# a sixth and half of what they did (160 instances), and regret elsewhere is the same to 0.0005.
+# Poisson, so its share is by how sure the chains are of that: on healthy chains with s0 = 10 and 20 flags
+# cost a sixth and half of what they did (160 instances), and regret elsewhere is the same to 0.0005.
 CAVITY_WEIGHT = 0.3
 # That there are anomalies at all, before the sales are seen. With Poisson noise a rank too small is taken for
 # some now and then, and odds against them cost little: on forty instances each, 0.25% of the pairs of healthy
