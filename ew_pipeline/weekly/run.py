@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from ew_pipeline.publish.scores import write_scores
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import TrackedRun, Tracking
 from ew_pipeline.week import Week
+from ew_pipeline.weekly._later_file import LaterFile
 from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.cross_section import cross_section
 from ew_pipeline.weekly.decide import decide
@@ -226,15 +228,15 @@ def conclude(
 
     before = ledger.last_published_before(result.week)
     command = publish_command(request, result.folder / CONFIG)
-    scores: Future[None] | None = None
+    scores: LaterFile | None = None
 
     def write() -> Path:
         nonlocal scores
         with writing_to(result.folder):
             (result.folder / CONFIG).write_text(result.config.model_dump_json(indent=1), encoding="utf-8")
             write_check_lists(result, result.folder)
-        if not result.score_files:  # on the other core, outside of Python; the ledger waits for them
-            scores = beside.submit(write_scores, result.scores, result.folder / SCORES)
+        if not result.score_files:  # outside of Python, while the page and the flags are made
+            scores = LaterFile(beside, partial(write_scores, result.scores, result.folder / SCORES))
         realised = realised_calibration(ledger, result.week)
         return write_report(
             result,
@@ -259,7 +261,11 @@ def conclude(
         publication = steps(
             "publish",
             lambda: ledger.publish(
-                result, by=settings.actor, report=report, override=request.override, last_file=scores
+                result,
+                by=settings.actor,
+                report=report,
+                override=request.override,
+                last_file=None if scores is None else scores.wait,
             ),
             detail=lambda p: f"{p.flags_count} flags, version {p.version} of {p.week}",
             retry=True,
@@ -274,10 +280,10 @@ def _record(
     result: WeekResult,
     status: Literal["shadow", "held"],
     settings: Settings,
-    scores: Future[None] | None,
+    scores: LaterFile | None,
 ) -> None:
     if scores is not None:
-        scores.result()
+        scores.wait()
     ledger.record_run(result, status, by=settings.actor)
 
 

@@ -286,7 +286,7 @@ def test_what_is_still_being_written_is_waited_for_and_vouched_for(ledger, home)
     result = make_result(home=home)
     with ThreadPoolExecutor(1) as beside:
         late = result.folder / "late.parquet"
-        publication = publish(ledger, result, last_file=beside.submit(write_late, late))
+        publication = publish(ledger, result, last_file=beside.submit(write_late, late).result)
     assert publication.files["late.parquet"] == file_hash(late)
     assert ledger.verify() == []
 
@@ -296,8 +296,31 @@ def test_a_file_that_could_not_be_written_leaves_nothing_published(ledger, home)
     failed = Future()
     failed.set_exception(EwError("cannot write to the disk: it is full.", "free some space."))
     with pytest.raises(EwError, match="it is full"):
-        publish(ledger, result, last_file=failed)
+        publish(ledger, result, last_file=failed.result)
     assert ledger.publications() == ()
+    assert ledger.verify() == []
+
+
+def test_a_file_that_could_not_be_written_is_said_also_where_the_week_is_unchanged(ledger, home):
+    publish(ledger, make_result(home=home))
+    failed = Future()
+    failed.set_exception(EwError("cannot write to the disk: it is full.", "free some space."))
+    with pytest.raises(EwError, match="it is full"):
+        publish(ledger, make_result(home=home, attempt=1), last_file=failed.result)
+    assert [run.status for run in ledger.runs()] == ["published"]
+
+
+def test_others_publish_while_the_last_file_is_being_written(ledger, ledger_url, home):
+    """They take the number that was to be this one's, too."""
+
+    def wait_for_another():
+        other = make_result("2026-W35", home=home)
+        with Ledger.open(ledger_url, home=home, busy_seconds=0.5) as quick:
+            publish(quick, other, by="bo")
+
+    publication = publish(ledger, make_result(home=home), last_file=wait_for_another)
+    assert [(one.id, one.published_by) for one in ledger.publications()] == [(1, "bo"), (2, "ana")]
+    assert len(ledger.flags(publication.id)) == publication.flags_count == 3
     assert ledger.verify() == []
 
 

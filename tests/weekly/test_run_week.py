@@ -13,8 +13,10 @@ from weekly.chain import LAST_WEEK, QUICK, run_plainly, write_chain
 
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.errors import EwError
+from ew_pipeline.orchestrate import steps as stepping
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.publish.scores import write_scores
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly import run
@@ -243,6 +245,27 @@ def test_a_part_of_the_report_that_fails_beside_the_others_publishes_nothing(
         assert [one.status for one in ledger.runs()] == ["failed"]
         assert ledger.verify() == []
     assert not (tmp_path / "reports" / LAST_WEEK).exists()
+
+
+@pytest.mark.parametrize("shadow", [False, True], ids=["published", "shadow"])
+def test_scores_that_failed_for_a_moment_are_written_again(shadow, tables, tmp_path, monkeypatch):
+    tries = []
+
+    def write(scores, path):
+        tries.append(path)
+        if len(tries) == 1:
+            raise TimeoutError("the share did not answer")
+        write_scores(scores, path)
+
+    monkeypatch.setattr(stepping, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(run, "write_scores", write)
+    outcome = run_plainly(tmp_path, tables, shadow=shadow)
+    assert outcome.status == ("shadow" if shadow else "published")
+    assert len(tries) == 2
+    kept = pd.read_parquet(tmp_path / "runs" / outcome.run_id / "scores.parquet")
+    assert len(kept) == len(outcome.result.scores)
+    with ledger_of(tmp_path) as ledger:
+        assert ledger.verify() == []
 
 
 def test_faulty_rows_below_the_limit_are_quarantined_and_said(tables, tmp_path):

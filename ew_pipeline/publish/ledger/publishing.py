@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,13 +47,13 @@ class Artifacts:
         report: Path,
         places: Places,
         known: Mapping[str, str] | None = None,
-        last_file: Future[None] | None = None,
+        last_file: Callable[[], None] | None = None,
     ) -> Artifacts:
         """Hash the report and every file in the run's folder but those whose hash is ``known``, by name, once
-        the last of them is written."""
+        the last of them is written: ``last_file`` returns then."""
         known = known or {}
         if last_file is not None:
-            last_file.result()
+            last_file()
         hashed = {f"{folder}/{name}" for name in known}
         try:
             paths = sorted(
@@ -104,32 +104,41 @@ def refuse_unpublishable(result: WeekResult, override: Override | None) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class ChainedFlags:
+    """The flags of publication ``number`` with their hashes; ``hash`` is the last of them."""
+
+    number: int
+    table: FlagTable
+    hash: str
+
+    @classmethod
+    def of(cls, result: WeekResult, number: int) -> ChainedFlags:
+        start = flags_start(number, str(result.week), result.run_id)
+        flags = flag_table(result, number)
+        hashes = chain_flags(start, flags.texts())
+        return cls(number, flags.with_column("row_hash", hashes), hashes[-1] if hashes else start)
+
+
 def prepare_publication(
     result: WeekResult,
     current: DatabaseRow[Any] | None,
-    hashed: Future[Artifacts],
+    flags: ChainedFlags,
+    artifacts: Artifacts,
     *,
-    number: int,
     by: str,
     override: Override | None,
-) -> tuple[DictRow, FlagTable]:
-    """The row of ``publications`` and its chained flags. Call it with the chain's head locked.
-
-    ``hashed`` is asked for last: while flags are chained, files are hashed on another core.
-    """
+) -> DictRow:
+    """The row of ``publications``. Call it with the chain's head locked."""
     used = override if result.held else None
-    start = flags_start(number, str(result.week), result.run_id)
-    flags = flag_table(result, number)
-    hashes = chain_flags(start, flags.texts())
-    artifacts = hashed.result()
-    publication = {
-        "id": number,
+    return {
+        "id": flags.number,
         "week": str(result.week),
         "version": 1 if current is None else current.version + 1,
         "kind": "publish",
         "run_id": result.run_id,
         "supersedes": None if current is None else current.id,
-        "source_id": number,
+        "source_id": flags.number,
         "published_at": moment(now()),
         "published_by": by,
         "override_who": None if used is None else used.who,
@@ -139,8 +148,8 @@ def prepare_publication(
         "config_hash": result.provenance.config_hash,
         "code_version": result.provenance.code_version,
         "pairs_scored": result.totals.pairs,
-        "flags_count": flags.rows,
-        "flags_hash": hashes[-1] if hashes else start,
+        "flags_count": flags.table.rows,
+        "flags_hash": flags.hash,
         "expected_saving": plain(result.expected_saving),
         "report": artifacts.report,
         "report_hash": artifacts.report_hash,
@@ -148,7 +157,6 @@ def prepare_publication(
         "scores_hash": artifacts.scores_hash,
         "files": canonical_json(artifacts.files),
     }
-    return publication, flags.with_column("row_hash", hashes)
 
 
 def insert_flags(connection: Connection, flags: FlagTable) -> None:

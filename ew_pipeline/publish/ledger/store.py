@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +18,14 @@ from ew_pipeline.publish.ledger import locks, queries, tables
 from ew_pipeline.publish.ledger.anchors import write_anchor
 from ew_pipeline.publish.ledger.append import appendable, appended_rows
 from ew_pipeline.publish.ledger.chain import Head, Row, extend, lock_head, record_hash
-from ew_pipeline.publish.ledger.connect import make_engine, parse_url, writing
+from ew_pipeline.publish.ledger.connect import make_engine, parse_url, reading, writing
 from ew_pipeline.publish.ledger.failures import is_sqlite
 from ew_pipeline.publish.ledger.flag_view import OF_RUN
 from ew_pipeline.publish.ledger.migrate import ensure_current
 from ew_pipeline.publish.ledger.places import moment, now
 from ew_pipeline.publish.ledger.publishing import (
     Artifacts,
+    ChainedFlags,
     insert_flags,
     prepare_publication,
     previous_content,
@@ -51,7 +52,11 @@ class _Transaction:
         self.head = extend(self.connection, self.head, records)
 
     def next_id(self, table: Table) -> int:
-        return int(self.connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one()) + 1
+        return _next_id(self.connection, table)
+
+
+def _next_id(connection: Connection, table: Table) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one()) + 1
 
 
 class Ledger(LedgerReader):
@@ -119,19 +124,23 @@ class Ledger(LedgerReader):
         by: str,
         report: Path,
         override: Override | None = None,
-        last_file: Future[None] | None = None,
+        last_file: Callable[[], None] | None = None,
     ) -> Publication:
         """Make a result live: run, segments, publication and flags in one transaction.
 
         With the inputs that are live already nothing is published again (``created`` is False); otherwise the
-        new publication supersedes the live one, which stays readable. ``last_file``: what of the run's folder
-        is still being written.
+        new publication supersedes the live one, which stays readable. ``last_file`` returns when what is
+        still being written of the run's folder is there.
         """
         refuse_unpublishable(result, override)
-        with ThreadPoolExecutor(1) as beside, self._writing() as transaction:
+        # All that takes long comes before the transaction: nobody else can write while it lasts.
+        with ThreadPoolExecutor(1) as beside:
             hashed = beside.submit(
                 Artifacts.of, result.folder, report, self._places, result.score_files, last_file
             )
+            flags = ChainedFlags.of(result, self._next_publication())
+            artifacts = hashed.result()
+        with self._writing() as transaction:
             current = queries.newest_version(transaction.connection, str(result.week))
             if current is not None:
                 live = publication_of(current._asdict(), self._places)
@@ -139,17 +148,13 @@ class Ledger(LedgerReader):
                     if live.run_id != result.run_id:
                         self._add_run(transaction, result, "unchanged", by=by, error=None)
                     return replace(live, created=False)
-            row, flags = prepare_publication(
-                result,
-                current,
-                hashed,
-                number=transaction.next_id(tables.publications),
-                by=by,
-                override=override,
-            )
+            number = transaction.next_id(tables.publications)
+            if number != flags.number:  # another was quicker
+                flags = ChainedFlags.of(result, number)
+            row = prepare_publication(result, current, flags, artifacts, by=by, override=override)
             self._add_run(transaction, result, "published", by=by, error=None)
             transaction.add((tables.publications, row))
-            insert_flags(transaction.connection, flags)
+            insert_flags(transaction.connection, flags.table)
             drawn = random_rows(result, row["id"], transaction.next_id(tables.random_checks))
             transaction.add(*((tables.random_checks, one) for one in drawn))
         return publication_of(row, self._places)
@@ -219,6 +224,11 @@ class Ledger(LedgerReader):
             made = appended_rows(table, rows, transaction.next_id(table))
             transaction.add(*((table, row) for row in made))
         return [row["id"] for row in made]
+
+    def _next_publication(self) -> int:
+        """The id that the next publication has, unless another one comes first."""
+        with reading(self._engine) as connection:
+            return _next_id(connection, tables.publications)
 
     @contextmanager
     def _writing(self) -> Iterator[_Transaction]:
