@@ -21,6 +21,7 @@ from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.folds import RankCurve, rank_curve
 from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.rate_posterior import NEGLIGIBLE_RATE
 from ew_pipeline.algorithm.sampler import Chain, SamplerBudget, run_chain
 from ew_pipeline.algorithm.sampler_state import CountTable
 from ew_pipeline.algorithm.selection import RankPath, held_out_masks
@@ -31,7 +32,6 @@ TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curv
 SMALLEST_WEIGHT = 0.05
 MOST_RANKS = 3
 SMALL_RANKS = (1, 2, 3)
-NEGLIGIBLE_RATE = 0.004
 # s0 from which noise hides anomalies, and from which it does not: for the odds that there are any (its
 # median), and for how cautiously f is taken (its lower quartile: what it may well be). Strong noise is no
 # reason for caution by itself: where p_A is known all the same, to within the second pair (of the distance
@@ -70,6 +70,7 @@ class EnsembleFit:
     acceptance: float
     caution: float  # what the odds of an anomaly were multiplied by; 1 where p_A is known
     rate_penalty: float  # c of the prior exp(-c p_A) that draws and averages are under
+    negligible: float  # P(p_A < NEGLIGIBLE_RATE | sales) under it
     predictive: dict[int, float]  # by rank, the score of the chains on the entries themselves
 
 
@@ -134,13 +135,14 @@ def sample_ensemble(
 
 
 def anomalies_exist(
-    rate_draws: Float, size: float = math.inf, odds: float = 1.0, penalty: float = RATE_PENALTY
+    negligible: float, size: float = math.inf, odds: float = 1.0, penalty: float = RATE_PENALTY
 ) -> float:
     """P(p_A > 0 | sales) with ``odds`` before, by the Savage-Dickey ratio (Dickey 1971).
 
     The model in which every pair is healthy is the limit p_A = 0 of the sampled one, so its Bayes factor
     is the posterior density of p_A at 0 over the prior's (~ exp(-``penalty`` p_A)), here of p_A <
-    NEGLIGIBLE_RATE. It costs no chains of its own, and unlike a score of held-out entries uses all of them.
+    NEGLIGIBLE_RATE (``negligible``: the posterior's). It costs no chains of its own, and unlike a score of
+    held-out entries uses all of them.
 
     Where noise is strong (``size`` is s0) sales say next to nothing of p_A, the ratio is about one whatever
     the truth, and odds against anomalies would only cut a prior that leans to few of them as it is. There
@@ -148,10 +150,9 @@ def anomalies_exist(
     that it is below the truth where there are some, and above it where there are none.
     """
     prior = math.expm1(-penalty * NEGLIGIBLE_RATE) / math.expm1(-penalty * RATE_CAP)
-    below = np.count_nonzero(rate_draws < NEGLIGIBLE_RATE) + 0.5 * prior
     strength = _strength(size, STRONG_NOISE)
     odds = odds ** (1.0 - strength) * ODDS_IN_STRONG_NOISE**strength
-    return float(1.0 / (1.0 + below / (rate_draws.size + 0.5) / prior / odds))
+    return float(1.0 / (1.0 + negligible / prior / odds))
 
 
 def _strength(size: float, span: tuple[float, float]) -> float:
@@ -181,6 +182,7 @@ def blend(first: EnsembleFit, second: EnsembleFit, weight: float) -> EnsembleFit
         size_draws=pooled("size_draws"),
         shape_draws=pooled("shape_draws"),
         factors=first.factors.mixed(second.factors, weight),
+        negligible=(1.0 - weight) * first.negligible + weight * second.negligible,
         r_hat=max(first.r_hat, second.r_hat),
     )
 
@@ -294,10 +296,19 @@ def _combine(
         acceptance=float(np.mean([chain.acceptance for _, chain in flat])),
         caution=caution,
         rate_penalty=rate_penalty,
+        negligible=sum(weights[rank] * _negligible(chains) for rank, chains in by_rank.items())
+        / total_weight,
         predictive={
             rank: float(np.mean([chain.predictive for chain in chains])) for rank, chains in by_rank.items()
         },
     )
+
+
+def _negligible(chains: list[Chain]) -> float:
+    """P(p_A < NEGLIGIBLE_RATE | sales) by the chains of one rank; in single precision, as the last bits of
+    numpy's logarithms differ between processors."""
+    below, whole = np.sum([chain.negligible for chain in chains], axis=0)
+    return float(np.float32(below / whole))
 
 
 def doubted(healthy: Float, odds: float) -> Float:

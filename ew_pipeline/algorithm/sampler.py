@@ -26,6 +26,7 @@ from ew_pipeline.algorithm import _theta_kernels as kernels
 from ew_pipeline.algorithm._adaptation import StepSize, ThetaSpread, first_scales
 from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.rate_posterior import likelihood_ratios, negligible_rate
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
 from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.variational import VariationalFit
@@ -71,6 +72,7 @@ class Chain:
     ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
     half the entries' summed variances of it, which is the widely applicable information criterion
     (Watanabe 2010) where the log densities vary like normals. Comparable between chains of one rank.
+    ``negligible``: (weight of a p_A next to 0, whole weight) summed over the thinned draws.
     """
 
     healthy_probability: Float
@@ -83,6 +85,7 @@ class Chain:
     log_density_draws: Float
     draw_weights: Float
     predictive: float
+    negligible: tuple[float, float]
     kept_left: Float
     kept_right: Float
     acceptance: float
@@ -128,6 +131,7 @@ def run_chain(
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
+    negligible = np.zeros(2)
     acceptance = 0.0
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
@@ -162,6 +166,9 @@ def run_chain(
         theta_draws[draw] = state.s0, state.alpha, state.rate, state.s, likelihood
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
+        if (draw + 1) * budget.kept // budget.draws > slot:  # this one stays
+            ratios = likelihood_ratios(current[1], state.prior_healthy(), state.rate)
+            negligible += negligible_rate(ratios, rate_tilt)
         acceptance += probability / budget.draws
     total = np.cumsum(weights)[-1]  # in the order of the draws: an f of one in all of them stays one
     log_density = sums[2] / budget.draws
@@ -177,6 +184,7 @@ def run_chain(
         log_density_draws=theta_draws[:, 4],
         draw_weights=weights / total,
         predictive=float(log_density.sum() - 0.5 * variance.sum()),
+        negligible=(float(negligible[0]), float(negligible[1])),
         kept_left=kept_left,
         kept_right=kept_right,
         acceptance=acceptance,

@@ -184,6 +184,11 @@ class SamplerState:
             *out,
         )
 
+    def prior_healthy(self) -> Float:
+        """Of every entry: that it is healthy, before its sales are seen."""
+        sales = self.data.sales
+        return np.asarray((1.0 - self.rate) * self.spared[0][sales.rows] * self.spared[1][sales.cols])
+
     def log_prior(self, slope: Float) -> float:
         a, b = self.prior_shape, self.prior_rate
         return (

@@ -92,7 +92,7 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
     odds = NOISY_ODDS if noisy else POISSON_ODDS
     exist = 1.0
     if not is_sparse(found.data):
-        exist = anomalies_exist(ensemble.rate_draws, size, odds, ensemble.rate_penalty)
+        exist = anomalies_exist(ensemble.negligible, size, odds, ensemble.rate_penalty)
     healthy = 1.0 - exist * (1.0 - ensemble.healthy_probability)
     means, factors = ensemble.means, ensemble.factors
     weight = 0.0 if noisy or found.difficult else CAVITY_WEIGHT * _poisson_share(ensemble)
@@ -207,7 +207,7 @@ def _onset_is_possible(found: Exploration, ensemble: EnsembleFit) -> bool:
         return False
     low, high = np.quantile(ensemble.alpha_draws, [0.05, 0.95])
     near = bool(high > ONSET_ALPHAS[0] and low < ONSET_ALPHAS[1])
-    return near and anomalies_exist(ensemble.rate_draws, penalty=ensemble.rate_penalty) > CERTAIN
+    return near and anomalies_exist(ensemble.negligible, penalty=ensemble.rate_penalty) > CERTAIN
 
 
 def _named(ensemble: EnsembleFit) -> str:

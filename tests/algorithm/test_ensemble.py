@@ -139,25 +139,25 @@ def test_the_ensemble_covers_every_entry(blind):
 
 
 def test_anomalies_exist_as_far_as_the_posterior_of_the_rate_leaves_zero():
-    """Savage-Dickey: even odds where the posterior is the prior, none where p_A = 0 holds all draws."""
-    rng = np.random.default_rng(0)
-    prior = -np.log1p(rng.random(200_000) * np.expm1(-RATE_PENALTY * RATE_CAP)) / RATE_PENALTY
-    assert anomalies_exist(prior) == pytest.approx(0.5, abs=0.02)
-    assert anomalies_exist(np.full(400, 0.1)) > 0.995
-    assert anomalies_exist(prior, odds=0.5) == pytest.approx(1.0 / 3.0, abs=0.02)
-    at_zero = anomalies_exist(np.full(400, 1e-4))
-    share = np.mean(prior < NEGLIGIBLE_RATE)
-    assert at_zero == pytest.approx(share / (1.0 + share), rel=0.1)
-    flatter = -np.log1p(rng.random(200_000) * np.expm1(-3.0 * RATE_CAP)) / 3.0
-    assert anomalies_exist(flatter, penalty=3.0) == pytest.approx(0.5, abs=0.02)
-    assert anomalies_exist(flatter) > 0.6  # fewer draws near zero than the prior it is compared with
+    """Savage-Dickey: even odds where the posterior is the prior, none where p_A = 0 holds all of it."""
+
+    def prior(penalty):
+        return np.expm1(-penalty * NEGLIGIBLE_RATE) / np.expm1(-penalty * RATE_CAP)
+
+    own, flatter = prior(RATE_PENALTY), prior(3.0)
+    assert anomalies_exist(own) == pytest.approx(0.5)
+    assert anomalies_exist(0.0) == 1.0
+    assert anomalies_exist(own, odds=0.5) == pytest.approx(1.0 / 3.0)
+    assert anomalies_exist(1.0) == pytest.approx(own / (1.0 + own))
+    assert anomalies_exist(flatter, penalty=3.0) == pytest.approx(0.5)
+    assert anomalies_exist(flatter) > 0.6  # less next to zero than the prior it is compared with
     # where noise hides p_A, the ratio is not asked to halve what is believed anyway
-    sizes = [anomalies_exist(prior, size) for size in (100.0, 5.0, 3.2, 2.4, 1.0)]
-    assert sizes[:2] == [anomalies_exist(prior)] * 2
+    sizes = [anomalies_exist(own, size) for size in (100.0, 5.0, 3.2, 2.4, 1.0)]
+    assert sizes[:2] == [anomalies_exist(own)] * 2
     assert sizes[1] < sizes[2] < sizes[3] == sizes[4]
-    assert sizes[4] == pytest.approx(30.0 / 31.0, abs=0.001)
-    assert anomalies_exist(prior, 1.0, odds=0.1) == sizes[4]
-    assert anomalies_exist(prior, 3.2, odds=0.1) < sizes[2]
+    assert sizes[4] == pytest.approx(30.0 / 31.0)
+    assert anomalies_exist(own, 1.0, odds=0.1) == sizes[4]
+    assert anomalies_exist(own, 3.2, odds=0.1) < sizes[2]
 
 
 def test_draws_are_chosen_in_proportion_to_their_weights():
@@ -225,8 +225,8 @@ def test_a_flatter_prior_of_the_rate_is_said_and_finds_more():
 def test_sampled_data_without_anomalies_speak_for_none_and_clear_ones_for_them():
     _, clear = ensemble(False, ranks=(2,), alpha=0.05, mean=20.0)
     _, healthy = ensemble(False, ranks=(2,), anomaly_rate=0.0, mean=20.0, n=40, m=40)
-    assert anomalies_exist(clear.rate_draws) > 0.99
-    assert anomalies_exist(healthy.rate_draws) < 0.3
+    assert anomalies_exist(clear.negligible) > 0.99
+    assert anomalies_exist(healthy.negligible) < 0.3
 
 
 def test_a_blend_is_the_weighted_average_of_two_families():

@@ -13,6 +13,7 @@ from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
 from ew_pipeline.algorithm.cavity_theta import Parameters
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.observations import Observations
+from ew_pipeline.algorithm.rate_posterior import NEGLIGIBLE_RATE
 from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, run_chain
 from ew_pipeline.algorithm.sampler_state import SHAPE_GRID, CountTable, SamplerState
 from ew_pipeline.algorithm.variational import VariationalFit, fit_variational, start_factors
@@ -78,6 +79,18 @@ def test_draws_under_a_flatter_prior_are_the_same_with_other_weights():
     assert flatter.draw_weights.sum() == pytest.approx(1.0)
     assert flatter.healthy_probability.mean() < own.healthy_probability.mean()
     assert not np.allclose(flatter.means, own.means, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tilt", [0.0, 5.0])
+def test_how_much_of_the_posterior_leaves_no_anomalies_is_as_draws_of_the_rate_have_it(tilt):
+    _, data = observations(anomaly_rate=0.01, alpha=0.5, mean=3.0)
+    table, start, family = CountTable.of(data), variational(data), exposure_family("exponential")
+    budget = SamplerBudget(60, 600, 6, 300)
+    long = run_chain(data, table, family, start, np.random.default_rng(2), budget, rate_tilt=tilt)
+    counted = long.draw_weights[long.rate_draws < NEGLIGIBLE_RATE].sum()
+    below, whole = long.negligible
+    assert 0.05 < counted < 0.6
+    assert below / whole == pytest.approx(counted, rel=0.25)
 
 
 def test_the_posterior_covers_theta_on_a_clean_instance():
