@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,8 +78,8 @@ def _neighbours(title: str, rows: tuple[Neighbour, ...]) -> Iterator[str]:
             yield f"  {one.name:<{width}}  {one.similarity:6.3f}  {one.units:>6} of {one.expected_units:.1f}"
 
 
-def page(explanation: Explanation) -> str:
-    """The page as HTML: one file, nothing loaded from elsewhere."""
+def page(explanation: Explanation, links: Mapping[str, str] | None = None) -> str:
+    """The page as HTML: one file, nothing loaded from elsewhere. ``links``: addresses by name, on top."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -90,7 +90,7 @@ def page(explanation: Explanation) -> str:
         lstrip_blocks=True,
     )
     template = environment.get_template("explain.html.jinja")
-    return template.render(e=explanation, bars=_bars(explanation))
+    return template.render(e=explanation, bars=_bars(explanation), links=links or {})
 
 
 def _bars(explanation: Explanation) -> dict[str, Any]:

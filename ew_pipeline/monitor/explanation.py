@@ -89,7 +89,7 @@ def explain_pair(
         status = "flagged" if flagged else "not_flagged"
         verdict, steps = _decision(score, flagged, config, run)
     elif state.state == "observed":
-        known = _all_scores(run) is not None
+        known = all_scores(run) is not None
         status = "not_scored" if known else "not_flagged"
         verdict, steps = (_too_little(store, sku, config) if known else "It was not flagged"), ()
     else:
@@ -133,7 +133,7 @@ def _which(ledger: Ledger, week: Week, run_id: str | None) -> tuple[Run, Publica
 def _score(
     ledger: Ledger, run: Run, publication: Publication | None, store: str, sku: str, gaps: list[str]
 ) -> tuple[Score | None, bool]:
-    place = _all_scores(run)
+    place = all_scores(run)
     if publication is not None:
         flags = ledger.flags(publication.id, store)
         flags = flags[flags["sku_id"] == sku]
@@ -149,7 +149,7 @@ def _score(
     return (None, False) if frame.empty else (_score_of(frame), bool(frame["flagged"].iloc[0]))
 
 
-def _all_scores(run: Run) -> Path | None:
+def all_scores(run: Run) -> Path | None:
     """The file with the scores of all pairs, or the folder of such files; None when they were removed."""
     file, folder = run.folder / SCORES, run.folder / BLOCK_SCORES
     return file if file.is_file() else folder if folder.is_dir() else None
@@ -214,7 +214,7 @@ def _decision(score: Score, flagged: bool, config: RunConfig, run: Run) -> tuple
     steps = [
         f"It sold {score.units}; a healthy pair would have sold {short(score.expected_units)}"
         + ("" if score.level is None else f", and its own level of the weeks before is {short(score.level)}"),
-        f"{_chance(run).name} = {percent(score.anomaly_probability)}, {_chance(run).meaning}"
+        f"{run_chance(run).name} = {percent(score.anomaly_probability)}, {run_chance(run).meaning}"
         f"{_learnt(score, run)}",
         f"Checking a healthy shelf costs {score.cost_false_alarm:g}, leaving a wrong record alone "
         f"{score.cost_missed:g}",
@@ -235,7 +235,8 @@ def _decision(score: Score, flagged: bool, config: RunConfig, run: Run) -> tuple
     return f"not flagged: worth a check, but the store's {limit} checks save more elsewhere", tuple(steps)
 
 
-def _chance(run: Run) -> Chance:
+def run_chance(run: Run) -> Chance:
+    """What the run's priced probability is the probability of."""
     pricing = run.pricing or {}
     return chance(pricing.get("form", "posterior"), (pricing.get("calibration") or {}).get("labels", ""))
 

@@ -129,6 +129,12 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
     return {**paths, "stores": where}
 
 
+def store_sheet(listed: pa.Table) -> bytes:
+    """The CSV of a store, from its own rows of ``check_list``: the file that ``write_check_lists`` makes."""
+    lines, _ = content(_sheet_lines(listed))
+    return sheet(SHEET[1:], lines)
+
+
 def _store_sheets(
     stores: pa.DictionaryArray, lines: pa.Array, files: Mapping[str, str]
 ) -> Iterator[tuple[str, bytes]]:

@@ -76,6 +76,20 @@ def run_drift(
     return DriftReport(assessment, alerts, new, verdicts, page, tuple(failures))
 
 
+def judge_drift(ledger: Ledger, settings: Settings, drift: DriftSettings) -> DriftReport | None:
+    """How all live weeks stand, with the alerts that were raised: nothing is written, sent or drawn.
+
+    None before the first published week.
+    """
+    rows = read_rows(ledger)
+    if rows.empty:
+        return None
+    assessment = assess(rows, drift.weeks_between_alarms)
+    alerts = list_alerts(ledger)
+    verdicts = segment_verdicts(assessment, alerts)
+    return DriftReport(assessment, alerts, (), verdicts, settings.reports / PAGE, ())
+
+
 def record_points(ledger: Ledger, assessment: Assessment) -> int:
     """Write the points that the ledger does not have for the publications that are live; how many."""
     known = ledger.table("drift_points")[["segment", "series", "publication_id"]]

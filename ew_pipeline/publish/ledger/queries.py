@@ -72,6 +72,18 @@ def flags_frame(connection: Connection, publication_id: int, store: str | None) 
     return frame_of(FLAG_FRAME, connection.execute(query))
 
 
+def flagged_stores(publication_id: int) -> Select[Any]:
+    """Of a publication that has its own flags: each store, how many and what they save, most first."""
+    rows = tables.flag_rows.c
+    saving = func.sum(rows.expected_saving).label("expected_saving")
+    return (
+        select(rows.store_id, func.count().label("to_check"), saving)
+        .where(rows.publication_id == publication_id)
+        .group_by(rows.store_id)
+        .order_by(saving.desc(), rows.store_id)
+    )
+
+
 def weeks_flagged(store: str, sku: str) -> Select[Any]:
     """The weeks in which a pair is on the list that is live. By publication: there is no index of pairs."""
     current, rows = live().subquery(), tables.flag_rows

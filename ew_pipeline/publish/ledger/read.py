@@ -84,6 +84,15 @@ class LedgerReader:
         with reading(self._engine) as connection:
             return queries.flags_frame(connection, source, store)
 
+    def flagged_stores(self, publication_id: int) -> pd.DataFrame:
+        """The stores with something to check: store_id, to_check, expected_saving, most to save first."""
+        source = self.publication(publication_id).source_id
+        with reading(self._engine) as connection:
+            refuse_gaps(connection, source)
+            found = connection.execute(queries.flagged_stores(source)).all()
+        frame = pd.DataFrame(found, columns=["store_id", "to_check", "expected_saving"])
+        return frame.astype({"store_id": "str", "to_check": "int64", "expected_saving": "float64"})
+
     def weeks_flagged(self, store: str, sku: str) -> tuple[Week, ...]:
         """The weeks whose live list has the pair."""
         with reading(self._engine) as connection:

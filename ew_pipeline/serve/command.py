@@ -1,0 +1,128 @@
+"""`ew serve`: the pages on a port of this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json as json_module
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from ew_pipeline.console import messages
+from ew_pipeline.errors import EwError, UsageError
+from ew_pipeline.settings import Settings
+
+PORT = 8080
+GRACE_SECONDS = 5
+BACKLOG = 128
+
+
+def serve(
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on. There is no password: others than this machine need a proxy."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = PORT,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the address as a line of JSON once it listens.")
+    ] = False,
+) -> None:
+    """Weeks, check lists, explanations, runs, drift and evaluations as pages; nothing can be changed there.
+
+    Reads EW_HOME and the ledger anew for each page. Ends with Ctrl-C.
+    """
+    settings = Settings()
+    with listening(host, port) as listener:
+        address = shown_address(host, listener.getsockname()[1])
+        if not _is_loopback(host):
+            messages().print(
+                "Whoever reaches this address can read the lists: there is no password.", markup=False
+            )
+
+        def ready() -> None:
+            messages().print(
+                f"Pages of {settings.root}: {address} (Ctrl-C ends)", markup=False, soft_wrap=True
+            )
+            if json:
+                print(json_module.dumps({"address": address, "home": str(settings.root)}), flush=True)
+
+        _run(settings, listener, ready)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or words about why not."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except OSError:
+        raise UsageError(
+            f"{host!r} is not an address of this machine.", "leave --host out, or 0.0.0.0"
+        ) from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _refused(host, port, error) from error
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> EwError:
+    if error.errno == errno.EADDRINUSE:
+        return EwError(
+            f"port {port} of {host} is taken by another program.",
+            f"end it (`ss -ltnp 'sport = :{port}'` names it), or choose another: --port 0 takes a free one.",
+        )
+    if error.errno == errno.EACCES:
+        return EwError(f"port {port} is not for this user.", "choose one above 1023: --port 8080")
+    return UsageError(f"cannot listen on {host}:{port}: {error.strerror}.", "leave --host out, or 0.0.0.0")
+
+
+def shown_address(host: str, port: int) -> str:
+    """``http://127.0.0.1:8080``; with IPv6 in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Until a signal asks to end, which is how it is meant to: exit code 0."""
+    import uvicorn
+
+    from ew_pipeline.serve.app import create_app
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                ready()
+
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
+    config = uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        server_header=False,
+    )
+    # uvicorn raises the signal again once it has ended; by then there is nothing left to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    Server(config).run(sockets=[listener])
