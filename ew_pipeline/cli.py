@@ -177,6 +177,12 @@ lazy_command(
 lazy_command(
     bench, "ledger", "ew_pipeline.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
 )
+lazy_command(
+    app,
+    "up",
+    "ew_pipeline.orchestrate.up.command:up",
+    "Servers, worker, pages and schedule, in the foreground.",
+)
 lazy_command(app, "serve", "ew_pipeline.serve.command:serve", "Weeks, lists, runs and drift as pages.")
 lazy_command(app, "doctor", "ew_pipeline.doctor:doctor", "What is configured, and what is missing.")
 

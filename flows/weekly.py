@@ -50,8 +50,8 @@ def weekly(
         settings,
         week=week,
         sales=sales,
-        listing=listing,
-        costs=costs,
+        listing=listing or None,  # a deployment has an empty text for a variable that is not set
+        costs=costs or None,
         stores=stores,
         skus=skus,
         changes=config or {},

@@ -8,7 +8,6 @@ its parent.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from ew_pipeline.errors import EwError
 from ew_pipeline.orchestrate.child import end_with_parent
+from ew_pipeline.orchestrate.ports import free_port
 from ew_pipeline.settings import Settings
 
 SERVER = (
@@ -60,7 +60,7 @@ def prefect_api(settings: Settings) -> Iterator[Starting]:
         return
     home = Path(os.environ["PREFECT_HOME"])
     home.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     with log.open("wb") as output:
@@ -122,12 +122,6 @@ class Starting:
             f"Prefect's embedded server did not start; its messages are in {self.log}.",
             "run without Prefect: EW_ORCHESTRATE=false ew run …",
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

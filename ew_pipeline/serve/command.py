@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import json as json_module
 import logging
@@ -15,12 +14,11 @@ from typing import Annotated
 import typer
 
 from ew_pipeline.console import messages
-from ew_pipeline.errors import EwError, UsageError
+from ew_pipeline.orchestrate.ports import listening
 from ew_pipeline.settings import Settings
 
 PORT = 8080
 GRACE_SECONDS = 5
-BACKLOG = 128
 
 
 def serve(
@@ -55,36 +53,6 @@ def serve(
                 print(json_module.dumps({"address": address, "home": str(settings.root)}), flush=True)
 
         _run(settings, listener, ready)
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or words about why not."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    except OSError:
-        raise UsageError(
-            f"{host!r} is not an address of this machine.", "leave --host out, or 0.0.0.0"
-        ) from None
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise _refused(host, port, error) from error
-    return listener
-
-
-def _refused(host: str, port: int, error: OSError) -> EwError:
-    if error.errno == errno.EADDRINUSE:
-        return EwError(
-            f"port {port} of {host} is taken by another program.",
-            f"end it (`ss -ltnp 'sport = :{port}'` names it), or choose another: --port 0 takes a free one.",
-        )
-    if error.errno == errno.EACCES:
-        return EwError(f"port {port} is not for this user.", "choose one above 1023: --port 8080")
-    return UsageError(f"cannot listen on {host}:{port}: {error.strerror}.", "leave --host out, or 0.0.0.0")
 
 
 def shown_address(host: str, port: int) -> str:

@@ -1,0 +1,56 @@
+"""Prefect's API in plain requests: importing its client takes seconds that `ew up` has no use for."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from ew_pipeline.errors import EwError
+
+SECONDS = 20.0
+
+
+class Api:
+    """Asks the server at ``url``, e.g. ``http://127.0.0.1:4200/api``."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    def get(self, path: str) -> Any:
+        """None when there is no such thing."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Any) -> Any:
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: Any) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.url}{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code == 404 and method == "GET":
+                return None
+            said = error.read().decode(errors="replace")[:300]
+            raise EwError(f"Prefect refused {method} {path} with {error.code}: {said}") from error
+        except (urllib.error.URLError, OSError) as error:
+            raise EwError(
+                f"Prefect at {self.url} does not answer: {error}.", "is it up, and PREFECT_API_URL right?"
+            ) from error
+        return json.loads(text) if text else None
+
+
+def answers(url: str) -> bool:
+    """Whether somebody is there, whatever they say."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (urllib.error.URLError, OSError):
+        return False
