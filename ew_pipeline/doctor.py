@@ -59,6 +59,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         ("ledger", _ledger),
         ("MLflow", _mlflow),
         ("Prefect", _prefect),
+        ("up", _up),
     ):
         yield _guarded(name, look, settings)
     yield _sources()
@@ -136,6 +137,15 @@ def _prefect(settings: Settings) -> Finding:
         )
     url = settings.prefect_api_url
     return _answers("Prefect", f"{url}/health", url, "start the server or correct PREFECT_API_URL")
+
+
+def _up(settings: Settings) -> Finding:
+    from ew_pipeline.orchestrate.up.standing import in_words, standing
+
+    found = standing(settings)
+    if found is None:
+        return Finding("up", "ok", "not up (`ew up` starts servers, worker and schedule on this machine)")
+    return Finding("up", "ok", f"`ew up` is running: {in_words(found)}")
 
 
 def _dask(settings: Settings) -> Finding:

@@ -68,11 +68,13 @@ def bring_up(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     api = Api(plan.api)
     for part in servers(plan):
         supervisor.start(part)
+    crashed: list[str] = []
     if plan.own_prefect:
         supervisor.wait_for(PREFECT)
+        crashed = crash_stale_runs(api)
     else:
         _given(plan)
-    for name in (crashed := crash_stale_runs(api, own_server=plan.own_prefect)):
+    for name in crashed:
         tell("crashed", "flow run", f"{name}: its worker was gone; run that week again if it is missing")
     ensure_pool(api)
     supervisor.start(worker(plan))

@@ -9,15 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
-
-import psutil
 
 from ew_pipeline.errors import EwError
 from ew_pipeline.orchestrate.up.plan import Flows
@@ -124,12 +121,12 @@ def worker_is_online(api: Api, name: str) -> bool:
     return any(one["name"] == name for one in found)
 
 
-def crash_stale_runs(api: Api, *, own_server: bool) -> list[str]:
-    """Runs of our deployments that are under way for the server and for nobody else; their names.
+def crash_stale_runs(api: Api) -> list[str]:
+    """Runs of our deployments that an earlier `ew up` has left under way; their names.
 
-    Each would hold the one place that its deployment has, and the next week would wait for it for ever. A
-    server of our own has nothing under way when it starts; on somebody else's, only runs that were processes
-    of this machine and are gone are meant. Runs without a deployment (`ew run`) look after themselves.
+    Only for a server of our own, which has nothing under way when it starts. Each of them would hold the one
+    place that its deployment has, and the next week would wait for it for ever. Runs without a deployment
+    (`ew run` beside us) are left alone.
     """
     found = api.post(
         "/flow_runs/filter",
@@ -137,18 +134,10 @@ def crash_stale_runs(api: Api, *, own_server: bool) -> list[str]:
             "flow_runs": {
                 "state": {"type": {"any_": list(UNDER_WAY)}},
                 "deployment_id": {"is_null_": False},
-            },
-            "work_pools": {"name": {"any_": [POOL]}},
+            }
         },
     )
-    stale = [run for run in found if own_server or _process_is_gone(run.get("infrastructure_pid"))]
-    for run in stale:
+    for run in found:
         state = {"type": "CRASHED", "name": "Crashed", "message": "its worker was gone when `ew up` started"}
         api.post(f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
-    return [str(run["name"]) for run in stale]
-
-
-def _process_is_gone(infrastructure: str | None) -> bool:
-    """``host:pid``, as process workers write it."""
-    host, _, pid = (infrastructure or "").rpartition(":")
-    return host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid))
+    return [str(run["name"]) for run in found]
