@@ -15,7 +15,7 @@ from ew_pipeline.serve.errors import NotThere
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
-BUSY_SECONDS = 5.0  # for a person who waits for a page
+BUSY_SECONDS = 3.0  # for a person who waits for a page
 NAMED_WEEKS = 12
 
 

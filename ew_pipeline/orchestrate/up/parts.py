@@ -26,7 +26,7 @@ def servers(plan: Plan) -> list[Part]:
                 _python(
                     *("-m", "uvicorn", "--factory", "ew_pipeline.orchestrate.up.prefect_app:create_app"),
                     *_on("--host", "--port", plan.prefect),
-                    *("--log-level", "warning", "--lifespan", "on"),
+                    *("--log-level", "warning", "--lifespan", "on", "--timeout-graceful-shutdown", "3"),
                 ),
                 plan.prefect,
                 lambda: answers(f"{plan.api}/health"),
