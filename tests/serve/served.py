@@ -12,19 +12,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
 from monitor.audit_world import World
-from publish.factory import held_result, make_scores
+from publish.factory import held_result, make_result, make_scores
 
 from ew_pipeline.publish.check_list import write_check_lists
 from ew_pipeline.publish.ledger import Publication
 from ew_pipeline.publish.live import show_live
 from ew_pipeline.publish.report import write_report
+from ew_pipeline.week import Week
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = 'Köln/1 <img src=x onerror=alert(1)> "&%2F'  # a store
@@ -48,7 +49,8 @@ class Answer:
 
 def publish_with_page(world: World, week: str, scores: pd.DataFrame) -> Publication:
     """A week with its real page and lists."""
-    result = world.compute(week, scores=scores)
+    coverage = replace(make_result(week, scores=scores).coverage, zero_rule="explicit")
+    result = world.compute(week, scores=scores, coverage=coverage)
     write_report(result, series=pd.DataFrame(), previous=None, links={}, folder=result.folder)
     publication = world.ledger.publish(result, by="ana", report=result.folder / "report.html")
     show_live(publication, world.settings)
@@ -67,17 +69,11 @@ def make_home(home: Path) -> World:
     world = World.make(home)
     world.publish(FIRST)
     publish_with_page(world, LAST, hostile_scores())
-    held = held_result(week=HELD, home=world.settings.root, data_hash=world.keep_snapshot(held_week()))
+    held = held_result(week=HELD, home=world.settings.root, data_hash=world.keep_snapshot(Week.parse(HELD)))
     write_check_lists(held, held.folder)
     write_report(held, series=pd.DataFrame(), previous=None, links={}, folder=held.folder)
     world.ledger.record_run(held, "held", by="ana")
     return world
-
-
-def held_week():
-    from ew_pipeline.week import Week
-
-    return Week.parse(HELD)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -105,7 +101,7 @@ def serving(home: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         yield json.loads(line)["address"], process
     finally:
         process.terminate()
-        process.wait(20)
+        assert process.wait(20) == 0, process.stderr.read()
         process.stdout.close()
         process.stderr.close()
 
