@@ -8,7 +8,7 @@ settings.load_profile("no-deadline")
 
 # Files that run whole weeks or start servers go first: workers take files as they come, and a long one
 # at the end would leave the others without work.
-LONGEST_FIRST = ("weekly/", "distribute/", "flows/", "track/", "monitor/", "publish/")
+LONGEST_FIRST = ("weekly/", "distribute/", "flows/", "track/", "monitor/", "serve/", "publish/")
 
 
 def pytest_collection_modifyitems(items):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -24,6 +27,18 @@ import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 print("started", flush=True)
 time.sleep(600)
+"""
+
+
+SUPERVISES = """
+import sys
+from pathlib import Path
+from ew_pipeline.orchestrate.up.supervise import Part, Supervisor
+mark, logs, program = sys.argv[1:]
+environment = {"PATH": "/usr/bin:/bin", "EW_UP_MARK": mark, "PYTHONPATH": ":".join(sys.path)}
+with Supervisor(environment, Path(logs)) as one:
+    one.start(Part("a part", [sys.executable, "-c", program], "somewhere", lambda: True))
+    one.watch()
 """
 
 
@@ -127,3 +142,23 @@ def test_what_a_part_has_started_ends_with_it(supervisor, tmp_path):
     assert len(started) == 3  # the part, what it has started, and the sentinel
     supervisor.stop()
     assert not any(psutil.pid_exists(process.pid) and process.is_running() for process in started)
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path):
+    mark = f"killed-{tmp_path.name}-{os.getpid()}"
+    killed = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISES, mark, str(tmp_path), STARTS_ANOTHER],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    assert eventually(lambda: len(of_mark(mark)) == 3)  # the part, what it has started, and the sentinel
+    killed.kill()
+    killed.wait()
+    assert eventually(lambda: not of_mark(mark)), of_mark(mark)
+
+
+def eventually(look, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -180,9 +180,11 @@ def test_drift_and_evaluations_are_there(world, address):
 
 def test_a_new_publication_shows_without_a_restart(world, address):
     assert ask(address, f"/weeks/{NEXT}/").status == 404
+    followed = ask(address, "/drift?format=json").json()["weeks"]
     world.publish(NEXT)
     assert ask(address, f"/weeks/{NEXT}/").status == 200
     assert ask(address, "/?format=json").json()["weeks"][0]["week"] == NEXT
+    assert ask(address, "/drift?format=json").json()["weeks"] == followed + 1
 
 
 OUT = (

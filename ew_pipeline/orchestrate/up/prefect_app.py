@@ -33,5 +33,5 @@ def let_bulk_inserts_pass(table: Any) -> None:
             found.inplace.bulk_dml(pass_over)
 
 
-def pass_over(_table: object, _values: object, _value: object) -> None:
+def pass_over(cls: Any, mapping: Any, value: Any) -> None:
     """Leave the values as they are: what is no column is not inserted."""
