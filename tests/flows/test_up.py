@@ -159,7 +159,7 @@ def test_killed_in_the_middle_of_a_run_it_leaves_no_process_and_the_next_one_fre
     under_way = up.wait(run, lambda found: found["infrastructure_pid"] is not None)
     assert psutil.pid_exists(int(under_way["infrastructure_pid"].rpartition(":")[2]))
     deployment = up.api.get("/deployments/name/weekly/weekly")
-    up.part("prefect_app").kill()  # as in a power cut: a run that is ended cannot tell the server any more
+    up.part("prefect.server").kill()  # as in a power cut: a run that is ended cannot tell the server any more
     up.process.kill()
     up.process.wait()
     up.eventually(lambda: not up.left(), 30)

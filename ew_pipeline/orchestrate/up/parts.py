@@ -13,6 +13,7 @@ from ew_pipeline.orchestrate.up.rest import Api, answers
 from ew_pipeline.orchestrate.up.schedule import POOL, worker_is_online
 from ew_pipeline.orchestrate.up.supervise import Part
 
+PREFECT_SERVER = "prefect.server.api.server:create_app"
 PREFECT, MLFLOW, PAGES, WORKER = "Prefect", "MLflow", "pages", "worker"
 
 
@@ -24,7 +25,7 @@ def servers(plan: Plan) -> list[Part]:
             Part(
                 PREFECT,
                 _python(
-                    *("-m", "uvicorn", "--factory", "ew_pipeline.orchestrate.up.prefect_app:create_app"),
+                    *("-m", "uvicorn", "--factory", PREFECT_SERVER),
                     *_on("--host", "--port", plan.prefect),
                     *("--log-level", "warning", "--lifespan", "on", "--timeout-graceful-shutdown", "3"),
                 ),
