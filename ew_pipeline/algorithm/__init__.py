@@ -13,6 +13,7 @@ Step  In the paper                                    File                      
 1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
 –     anomaly rates by store and by SKU (ours)        axis_rates.py               find_axes, update_axis
 1-3   the same, over anomaly families and no anomaly  thorough.py                 fit_thorough
+–     which family, by its Bayes factor (ours)        family_evidence.py          log_bayes_factor
 –     are there anomalies at all (ours)               rate_posterior.py           negligible_rate
 –     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
 2     moment matching, Eq. (optimize-F)               moments.py                  match_moments

@@ -71,7 +71,7 @@ class EnsembleFit:
     caution: float  # what the odds of an anomaly were multiplied by; 1 where p_A is known
     rate_penalty: float  # c of the prior exp(-c p_A) that draws and averages are under
     negligible: float  # P(p_A < NEGLIGIBLE_RATE | sales) under it
-    predictive: dict[int, float]  # by rank, the score of the chains on the entries themselves
+    chains: dict[int, list[Chain]]  # by rank
 
 
 def sample_ensemble(
@@ -298,9 +298,7 @@ def _combine(
         rate_penalty=rate_penalty,
         negligible=sum(weights[rank] * _negligible(chains) for rank, chains in by_rank.items())
         / total_weight,
-        predictive={
-            rank: float(np.mean([chain.predictive for chain in chains])) for rank, chains in by_rank.items()
-        },
+        chains=by_rank,
     )
 
 

@@ -28,7 +28,7 @@ from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.rate_posterior import likelihood_ratios, negligible_rate
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
-from ew_pipeline.algorithm.types import Float
+from ew_pipeline.algorithm.types import Float, Int64
 from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
 
@@ -69,9 +69,7 @@ class Chain:
     """The draws of one chain: averages per entry, theta in full, and thinned factors. ``draw_weights`` are
     those of the averages, and sum to one.
 
-    ``predictive`` estimates the log predictive density of new sales of these pairs: mean log-likelihood less
-    half the entries' summed variances of it, which is the widely applicable information criterion
-    (Watanabe 2010) where the log densities vary like normals. Comparable between chains of one rank.
+    ``positions`` are theta's coordinates, a row a draw, and ``kept_draws`` which of them the factors are of.
     ``negligible``: (weight of a p_A next to 0, whole weight) summed over the thinned draws.
     """
 
@@ -82,10 +80,10 @@ class Chain:
     alpha_draws: Float
     rate_draws: Float
     shape_draws: Float
-    log_density_draws: Float
+    positions: Float
     draw_weights: Float
-    predictive: float
     negligible: tuple[float, float]
+    kept_draws: Int64
     kept_left: Float
     kept_right: Float
     acceptance: float
@@ -125,9 +123,10 @@ def run_chain(
     chol = state.metric(current[0], current[1])
     steps = StepSize(0.15)
     theta_spread = ThetaSpread(first)
-    sums = [np.zeros(size) for _ in range(4)]  # mu, f, log density and its square
+    sums = [np.zeros(size) for _ in range(2)]  # mu, f
     held = _HeldOut(held_out, table)
-    theta_draws, weights = np.empty((budget.draws, 5)), np.empty(budget.draws)
+    theta_draws, weights = np.empty((budget.draws, 4)), np.empty(budget.draws)
+    positions, kept_draws = np.empty((budget.draws, state.t.size)), np.zeros(budget.kept, np.int64)
     n, m = data.sales.shape
     kept_left = np.empty((budget.kept, n, start.rank))
     kept_right = np.empty((budget.kept, m, start.rank))
@@ -160,19 +159,17 @@ def run_chain(
         weights[draw] = math.exp(rate_tilt * (state.rate - kernels.RATE_CAP))
         sums[0] += weights[draw] * current[0]
         sums[1] += weights[draw] * current[1]
-        sums[2] += current[2]
-        sums[3] += current[2] ** 2
         held.add(state)
-        theta_draws[draw] = state.s0, state.alpha, state.rate, state.s, likelihood
+        theta_draws[draw] = state.s0, state.alpha, state.rate, state.s
+        positions[draw] = state.t
         slot = draw * budget.kept // budget.draws
         kept_left[slot], kept_right[slot] = state.factors
+        kept_draws[slot] = draw
         if (draw + 1) * budget.kept // budget.draws > slot:  # this one stays
             ratios = likelihood_ratios(current[1], state.prior_healthy(), state.rate)
             negligible += negligible_rate(ratios, rate_tilt)
         acceptance += probability / budget.draws
     total = np.cumsum(weights)[-1]  # in the order of the draws: an f of one in all of them stays one
-    log_density = sums[2] / budget.draws
-    variance = np.maximum(sums[3] / budget.draws - log_density**2, 0.0)
     return Chain(
         healthy_probability=sums[1] / total,
         means=sums[0] / total,
@@ -181,10 +178,10 @@ def run_chain(
         alpha_draws=theta_draws[:, 1],
         rate_draws=theta_draws[:, 2],
         shape_draws=theta_draws[:, 3],
-        log_density_draws=theta_draws[:, 4],
+        positions=positions,
         draw_weights=weights / total,
-        predictive=float(log_density.sum() - 0.5 * variance.sum()),
         negligible=(float(negligible[0]), float(negligible[1])),
+        kept_draws=kept_draws,
         kept_left=kept_left,
         kept_right=kept_right,
         acceptance=acceptance,

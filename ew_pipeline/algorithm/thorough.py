@@ -2,8 +2,8 @@
 
 The family is not chosen before the data are sampled. On data with Poisson noise the anomaly's shape s is one
 more unknown of the chains (s = 1: exponential onset, s large: thinning, alpha near 0: no sales); a failure at
-a uniform moment of the week is no Gamma exposure and has chains of its own, weighted by how well either
-explains the sales. Overdispersion hides the difference, so there s stays what the exploration says.
+a uniform moment of the week is no Gamma exposure and has chains of its own, weighted by the Bayes factor of
+the two (family_evidence.py). Overdispersion hides the difference, so there s stays what the exploration says.
 
 Where the cavity estimate can be trusted as well (dense, Poisson noise) f is averaged with it.
 """
@@ -24,6 +24,7 @@ from ew_pipeline.algorithm.ensemble import (
     sample_ensemble,
 )
 from ew_pipeline.algorithm.families import ExposureFamily, GammaExposure, SampledFamily, exposure_family
+from ew_pipeline.algorithm.family_evidence import FamilyChains, log_bayes_factor
 from ew_pipeline.algorithm.intervals import theta_from_draws
 from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
@@ -36,9 +37,9 @@ from ew_pipeline.algorithm.types import Float
 # The share of the variational tier's f in the average. It errs by a family or rank it is too sure of, the
 # chains by their shortness and a noise freer than the data decide: on forty instances each, regret fell from
 # 0.0201 to 0.0183 for the paper's ensemble and from 0.039 to 0.035 for thinning, alike for weights of 0.3 to
-# 0.6; onsets uniform in the week lose (0.018 to 0.020), and more with a larger weight. It takes noise for
-# Poisson, so its share is by how sure the chains are of that: on healthy chains with s0 = 10 and 20 flags
-# cost a sixth and half of what they did (160 instances), and regret elsewhere is the same to 0.0005.
+# 0.6. It takes noise for Poisson and knows no onset uniform in the week, so its share is by how sure the
+# chains are of the one and that there is none of the other: on healthy chains with s0 = 10 and 20 flags cost
+# a sixth and half of what they did (160 instances), and regret elsewhere is the same to 0.0005.
 CAVITY_WEIGHT = 0.3
 # That there are anomalies at all, before the sales are seen. With Poisson noise a rank too small is taken for
 # some now and then, and odds against them cost little: on forty instances each, 0.25% of the pairs of healthy
@@ -57,11 +58,7 @@ ALPHA_WIDENING, RATE_WIDENING = 1.35, 1.25
 ALPHA_RANGE, RATE_RANGE = (0.0, 1.0), (0.0, 0.4)
 ONSET_HOPELESS = -10.0  # nats of leave-one-out score behind the exponential at which no chain is spent
 ONSET_ALPHAS = (0.15, 0.7)  # the mean of U(0, 1) is 1/2; other families see it from here
-# nats: where M has too many factors, both scores favour the family with more anomalies. Onsets uniform in
-# the week cost 0.0012 less at 2 than at 6 (90 instances), thinning 0.0016 more, the paper's own the same; but
-# up to 3 the small instance of the tests is taken for one of them, and p_A for half as much again.
-ONSET_HANDICAP = 4.0
-ONSET_TEMPERATURE = 4.0  # nats per e-fold of weight: the error of the gain over the Gamma exposure
+ONSET_ODDS = 1.0  # of the uniform onset against all Gamma exposures together, before the sales are seen
 SMALLEST_WEIGHT = 0.05
 CERTAIN = 0.9
 NO_SALES = 0.02
@@ -95,7 +92,9 @@ def fit_thorough(plan: Plan, found: Exploration, budget: SamplerBudget) -> Detec
         exist = anomalies_exist(ensemble.negligible, size, odds, ensemble.rate_penalty)
     healthy = 1.0 - exist * (1.0 - ensemble.healthy_probability)
     means, factors = ensemble.means, ensemble.factors
-    weight = 0.0 if noisy or found.difficult else CAVITY_WEIGHT * _poisson_share(ensemble)
+    weight = 0.0
+    if not (noisy or found.difficult):
+        weight = CAVITY_WEIGHT * _poisson_share(ensemble) * (1.0 - sampled.onset_weight)
     if weight > 0.0:
         cavity = average_restarts(plan, found)
         healthy = (1.0 - weight) * healthy + weight * cavity.healthy
@@ -168,6 +167,13 @@ def _learnt(family: ExposureFamily) -> ExposureFamily:
     return family.any_shape if isinstance(family, GammaExposure) else family
 
 
+def _sampled(family: ExposureFamily) -> SampledFamily:
+    """The family as one that the sampler knows."""
+    if not isinstance(family, SampledFamily):
+        raise TypeError("the sampler needs a compiled family")
+    return family
+
+
 def _poisson_share(ensemble: EnsembleFit) -> float:
     """P(noise is next to Poisson), by the chains."""
     return float(np.mean(ensemble.size_draws > 1.0 / NEGLIGIBLE_DISPERSION))
@@ -187,14 +193,17 @@ def sample_families(plan: Plan, found: Exploration, budget: SamplerBudget) -> Sa
     ensemble, runs = _chains(plan, found, _learnt(family), found.path, budget)
     if not _onset_is_possible(found, ensemble):
         return Sampled(ensemble, _named(ensemble), runs)
-    onset = exposure_family(ONSET)
-    other, more = _chains(plan, found, onset, found.path.only_best.under(found.data, onset), budget)
+    onset = _sampled(exposure_family(ONSET))
+    path = found.path.only_best.under(found.data, onset)
+    other, more = _chains(plan, found, onset, path, budget)
     rank = found.path.best.rank
-    # two estimates of the same gain, each wrong by tens of nats at times, and seldom together
-    sampled_gain = other.predictive[rank] - ensemble.predictive[rank]
-    cavity_gain = found.family_scores[ONSET] - found.family_scores["exponential"]
-    gain = 0.5 * (sampled_gain + cavity_gain) - ONSET_HANDICAP
-    weight = float(expit(gain / ONSET_TEMPERATURE))
+    gain = log_bayes_factor(
+        found.data,
+        FamilyChains(_sampled(_learnt(family)), found.path.best, ensemble.chains[rank]),
+        FamilyChains(onset, path.best, other.chains[rank]),
+        plan.rng,
+    )
+    weight = float(expit(gain + math.log(ONSET_ODDS)))
     if weight >= SMALLEST_WEIGHT:
         ensemble = blend(ensemble, other, weight)
     name = ONSET if weight > 0.5 else _named(ensemble)
@@ -226,14 +235,12 @@ def _chains(
     most_runs: int = 2,
 ) -> tuple[EnsembleFit, int]:
     """The chains of one family, and how often they were run: once more, and longer, if they disagree."""
-    if not isinstance(family, SampledFamily):
-        raise TypeError("the sampler needs a compiled family")
     runs = 0
     tilt = NOISY_RATE_TILT if found.path.negative_binomial and not is_sparse(found.data) else 0.0
     while True:
         ensemble = sample_ensemble(
             found.data,
-            family,
+            _sampled(family),
             path,
             plan.rng,
             budget,
