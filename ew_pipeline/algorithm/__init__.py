@@ -11,6 +11,7 @@ Step  In the paper                                    File                      
 1+2   Gamma-Poisson factorisation, cavity (ours)      variational.py              fit_variational
 2     theta on the cavity predictive (ours)           cavity_theta.py             fit_theta
 1-3   the same, sampled and averaged over ranks       sampler.py, ensemble.py     run_chain, sample_ensemble
+–     theta's long moves between chains' hills (ours) theta_leaps.py              ThetaLeaps
 –     anomaly rates by store and by SKU (ours)        axis_rates.py               find_axes, update_axis
 1-3   the same, over anomaly families and no anomaly  thorough.py                 fit_thorough
 –     which family, by its Bayes factor (ours)        family_evidence.py          log_bayes_factor

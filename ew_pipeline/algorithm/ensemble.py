@@ -47,8 +47,8 @@ NOISY_RATE_TILT = 5.0
 # still makes flags that cost more than they save wherever anomalies are rarer than it says; doing nothing is
 # the alternative we must not lose to. With few data (5% and 10% observed, 30 x 300) 3 of 210 instances cost
 # over 0.02 more than it without caution, by up to 0.06, and none does; cost against it is -0.113 for -0.153.
-# Of 260 with s0 = 2, 15 did, by up to 0.22, and none does; -0.063 for -0.088. At s0 = 5 regret is the same to
-# 0.0002 (230).
+# With s0 = 2 it is -0.083 for -0.096 with 0.62 (25 instances), the worst at +0.001 for +0.045; of 260 without
+# caution 15 cost over 0.02 more than doing nothing, by up to 0.22. At s0 = 5 it matters now and then only.
 CAUTION_IN_STRONG_NOISE = 0.38
 STACKING_PRIOR = 1.0  # pseudo-entries per rank that hold the weights off zero and one
 

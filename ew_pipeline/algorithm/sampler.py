@@ -28,6 +28,7 @@ from ew_pipeline.algorithm.families import SampledFamily
 from ew_pipeline.algorithm.observations import Observations
 from ew_pipeline.algorithm.rate_posterior import likelihood_ratios, negligible_rate
 from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
+from ew_pipeline.algorithm.theta_leaps import ThetaLeaps
 from ew_pipeline.algorithm.types import Float, Int64
 from ew_pipeline.algorithm.variational import VariationalFit
 from ew_pipeline.errors import UsageError
@@ -132,11 +133,19 @@ def run_chain(
     kept_right = np.empty((budget.kept, m, start.rank))
     negligible = np.zeros(2)
     acceptance = 0.0
+    leaps: ThetaLeaps | None = None
+    # where s is learnt, noise is next to Poisson and theta has no second hill to go to
+    leaping = overdispersed and family.alpha_free and not state.shape_free and state.axes is None
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
         state.resample_prior(rng)
         if state.axes is not None:
             likelihood = state.move_axes(current, rng)
+        if iteration == budget.warm_up and leaping:
+            leaps = ThetaLeaps(state, current[0])
+        if leaps is not None and (leapt := leaps.leap(state, current, trial, rng)) is not None:
+            likelihood = leapt
+            current, trial = trial, current
         if iteration == budget.warm_up // 2:
             chol = state.metric(current[0], current[1])
         saved = (state.logs[0].copy(), state.logs[1].copy(), state.t.copy())
