@@ -11,12 +11,14 @@ itself does not blur it:
 - Great Expectations: a cold process that checks a hundred rows and writes Data Docs, less what starting
   Python and pandas takes. What it needs for more rows is the work of checking them.
 
-Stages outside the fit must not dominate: they are to take no longer than our own fit. Rows are of one week,
-which is the least there is to fit for so many; beside it stands what Spark's ALS takes in the same run for
-the matrix completion alone, ten iterations at one rank, which all stages together are not to exceed. The last
-run has as many rows over several weeks, as the weekly run mostly reads them: the price is learnt from fits of
-past weeks, all but the newest of which the run of the week before has kept. The stage that does both is
-counted with the fits there; with all of them kept, learning and pricing alone are about a quarter of it.
+Stages outside the fit must not dominate. What a fit may take is what Spark's ALS takes in the same run for
+the matrix completion alone, ten iterations at one rank: all stages of the week together, the fit among them,
+are not to exceed that. How many times our own fit the others take is said beside it and not held to a limit,
+which a slower fit would meet and a quicker one miss. Rows are of one week, the least there is to fit for so
+many. The last run has as many rows over several weeks, as the weekly run mostly reads them: the price is
+learnt from fits of past weeks, all but the newest of which the run of the week before has kept. The stage
+that does both is counted with the fits there, which the others are to be shorter than; with all of them kept,
+learning and pricing alone are about a quarter of it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from ew_pipeline.bench.contenders import CONTENDERS
 from ew_pipeline.bench.measure import measure
 from ew_pipeline.bench.processes import PeakMemory
 from ew_pipeline.bench.reading import WEEK, write_long
-from ew_pipeline.bench.requirements import Requirement, at_most
+from ew_pipeline.bench.requirements import Requirement, at_most, reported
 from ew_pipeline.bench.stored import Size, store
 from ew_pipeline.bench.tables import required_table, said_size
 from ew_pipeline.console import ExitCode, emit_json, results, step
@@ -241,7 +243,7 @@ def of_pipeline(
         at_most(f"memory of all processes, {rows}", largest["peak_gb"], 8.0, " GB"),
         at_most("Prefect, MLflow and Great Expectations beyond the work", sum(tools.values()), 20.0, " s"),
         at_most(f"all stages of a week over {PEER} alone, {rows}", peer, 1.0, "x"),
-        at_most(f"stages outside the fit over our fit, {rows}", others / fit, 1.0, "x"),
+        reported(f"stages outside the fit over our fit, {rows}", others / fit, "x"),
         at_most(
             f"stages outside the fits and the price over these, {said_size(usual)}",
             usual_others / usual_fits,

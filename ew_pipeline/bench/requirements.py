@@ -11,7 +11,8 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Requirement:
-    """One line of the table. ``seen`` is None where the peer or the step was not run."""
+    """One line of the table. ``seen`` is None where the peer or the step was not run, ``passed`` also where
+    nothing is required."""
 
     what: str
     required: str
@@ -32,6 +33,10 @@ def at_least(what: str, seen: float | None, least: float, unit: str) -> Requirem
 def at_most(what: str, seen: float | None, most: float, unit: str) -> Requirement:
     passed = None if seen is None else seen <= most
     return Requirement(what, f"<= {most:g}{unit}", seen, unit, passed)
+
+
+def reported(what: str, seen: float, unit: str) -> Requirement:
+    return Requirement(what, "", seen, unit, None)
 
 
 def times_faster(found: Figures, ours: str, peer: str, key: str = "cpu_s") -> float | None:

@@ -42,7 +42,7 @@ def test_what_the_tools_add_is_summed_and_judged():
     memory, cost, beside, share, with_past = of_pipeline(largest, usual, tools, 12.0)
     assert (memory.passed, cost.passed, cost.seen) == (False, True, 11.5)
     assert (beside.seen, beside.passed) == (pytest.approx(1.25), False)
-    assert (share.seen, share.passed) == (pytest.approx(0.5), True)
+    assert (share.seen, share.required, share.passed) == (pytest.approx(0.5), "", None)
     assert (with_past.what, with_past.seen) == (
         "stages outside the fits and the price over these, 10 rows of 5 weeks",
         1.25,
