@@ -134,7 +134,9 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
     Anomalies of another family look like mild overdispersion to the exploration, and many factors hide it.
     Chains that learn both the dispersion and the anomaly's shape tell them apart. Strong overdispersion
     is not questioned: there a Poisson model can settle on too many anomalies instead. Nor is any against a
-    level from history, which is itself an estimate: counts vary around it by more than Poisson noise.
+    level from history, which is itself an estimate: counts vary around it by more than Poisson noise. Chains
+    that are overdispersed and favour the uniform onset are left as they are, dispersion included: the path for
+    noise does not know it, and of five such instances regret was 0.06 to 0.15 there for 0.03 to 0.04.
     """
     runs = 0
     if found.path.negative_binomial:
@@ -144,12 +146,12 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
         # from the dispersion that is in question, which a short chain leaves more surely than it finds
         start = poisson.path.only_best.with_dispersion(found.path.best.parameters.inverse_size)
         glance, runs = _chains(plan, poisson, _learnt(poisson.family), start, budget, most_runs=1)
-        if _needs_more_noise(glance) or glance.r_hat > R_HAT_LIMIT:
+        if _swapped(glance) or overdispersed(glance) or glance.r_hat > R_HAT_LIMIT:
             sampled = sample_families(plan, found, budget)
             return plan, found, replace(sampled, runs=runs + sampled.runs)
         found = poisson
     sampled = sample_families(plan, found, budget)
-    if _needs_more_noise(sampled.ensemble):
+    if _swapped(sampled.ensemble) or (overdispersed(sampled.ensemble) and sampled.onset_weight <= 0.5):
         runs += sampled.runs
         plan = replace(plan, noise="negative_binomial")
         found = explore(plan)
@@ -157,9 +159,9 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
     return plan, found, replace(sampled, runs=runs + sampled.runs)
 
 
-def _needs_more_noise(ensemble: EnsembleFit) -> bool:
-    """Surely overdispersed, or next to the largest anomaly rate there may be: the two roles swapped."""
-    return overdispersed(ensemble) or float(np.median(ensemble.rate_draws)) > SWAPPED_RATE
+def _swapped(ensemble: EnsembleFit) -> bool:
+    """Next to the largest anomaly rate there may be: anomalies and the healthy may have swapped roles."""
+    return float(np.median(ensemble.rate_draws)) > SWAPPED_RATE
 
 
 def _learnt(family: ExposureFamily) -> ExposureFamily:

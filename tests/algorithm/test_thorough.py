@@ -84,6 +84,29 @@ def test_the_cavity_estimate_has_as_much_of_a_say_as_noise_is_known_to_be_poisso
     assert fit.diagnostics_["weight_of_cavity"] == pytest.approx(thorough.CAVITY_WEIGHT / 4.0, rel=0.01)
 
 
+def test_the_cavity_estimate_which_knows_no_uniform_onset_has_no_say_on_one(monkeypatch):
+    plan = planned(alpha=0.1)
+    found = tiers.explore(plan)
+    sampled = replace(thorough.sample_families(plan, found, BUDGET), onset_weight=1.0)
+    monkeypatch.setattr(thorough, "_settle_noise", lambda plan, found, budget: (plan, found, sampled))
+    assert thorough.fit_thorough(plan, found, BUDGET).diagnostics_["weight_of_cavity"] == 0.0
+
+
+@pytest.mark.parametrize(("onset_weight", "noise"), [(0.9, "auto"), (0.1, "negative_binomial")])
+def test_overdispersed_chains_go_to_the_path_for_noise_unless_they_favour_the_onset(
+    monkeypatch, onset_weight, noise
+):
+    plan = planned(alpha=0.1)
+    found = tiers.explore(plan)
+    assert not found.path.negative_binomial
+    sampled = thorough.sample_families(plan, found, BUDGET)
+    sizes = np.full_like(sampled.ensemble.size_draws, 20.0)
+    noisy = replace(sampled, ensemble=replace(sampled.ensemble, size_draws=sizes), onset_weight=onset_weight)
+    monkeypatch.setattr(thorough, "sample_families", lambda plan, found, budget: noisy)
+    settled, _, _ = thorough._settle_noise(plan, found, BUDGET)
+    assert settled.noise == noise
+
+
 @pytest.mark.parametrize(
     "settings", [{"noise": "negative_binomial", "dispersion_size": 3.0}, {"observed_share": 0.1}]
 )
