@@ -135,8 +135,8 @@ def _settle_noise(plan: Plan, found: Exploration, budget: SamplerBudget) -> tupl
     Chains that learn both the dispersion and the anomaly's shape tell them apart. Strong overdispersion
     is not questioned: there a Poisson model can settle on too many anomalies instead. Nor is any against a
     level from history, which is itself an estimate: counts vary around it by more than Poisson noise. Chains
-    that are overdispersed and favour the uniform onset are left as they are, dispersion included: the path for
-    noise does not know it, and of five such instances regret was 0.06 to 0.15 there for 0.03 to 0.04.
+    that are overdispersed and favour the uniform onset stay as they are, dispersion included: the path for
+    noise does not know it, and of four such instances regret was 0.06 to 0.15 there for 0.03 to 0.04.
     """
     runs = 0
     if found.path.negative_binomial:

@@ -94,7 +94,8 @@ def test_the_default_finds_theta_and_the_choices_behind_the_data(fits, instance)
     assert fit.noise_ == "poisson"
     assert np.isinf(fit.dispersion_size_)
     low, high = fit.theta_.anomaly_rate_interval
-    assert low < 0.1 < high < 0.3  # of 652 pairs
+    assert low < 0.1 < high  # 652 pairs leave much open: it may be an onset uniform in the week
+    assert fit.theta_.anomaly_rate == pytest.approx(0.1, abs=0.08)
     assert fit.theta_.identified
     rates = instance.truth.rates[instance.sales.rows, instance.sales.cols]
     assert np.median(np.abs(fit.expected_sales_ / rates - 1.0)) < 0.12
