@@ -134,7 +134,7 @@ def run_chain(
     negligible = np.zeros(2)
     acceptance = 0.0
     leaps: ThetaLeaps | None = None
-    # where s is learnt, noise is next to Poisson and theta has no second hill to go to
+    # where s is learnt too, leaps gained nothing on 32 instances for a tenth more CPU
     leaping = overdispersed and family.alpha_free and not state.shape_free and state.axes is None
     for iteration in range(budget.warm_up + budget.draws):
         warming = iteration < budget.warm_up
