@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from ew_pipeline.errors import EwError
 
 SECONDS = 20.0
+# 503 is what Prefect answers when its SQLite database is locked: nothing was done, and it may be asked again.
+NOT_NOW = (429, 502, 503)
+WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Api:
@@ -30,18 +34,23 @@ class Api:
         request = urllib.request.Request(
             f"{self.url}{path}", data, {"Content-Type": "application/json"}, method=method
         )
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            if error.code == 404 and method == "GET":
-                return None
-            said = error.read().decode(errors="replace")[:300]
-            raise EwError(f"Prefect refused {method} {path} with {error.code}: {said}") from error
-        except (urllib.error.URLError, OSError) as error:
-            raise EwError(
-                f"Prefect at {self.url} does not answer: {error}.", "is it up, and PREFECT_API_URL right?"
-            ) from error
+        for wait in (*WAITS, None):
+            try:
+                with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                    text = answer.read()
+                    break
+            except urllib.error.HTTPError as error:
+                if error.code == 404 and method == "GET":
+                    return None
+                if error.code not in NOT_NOW or wait is None:
+                    said = error.read().decode(errors="replace")[:300]
+                    raise EwError(f"Prefect refused {method} {path} with {error.code}: {said}") from error
+            except (urllib.error.URLError, OSError) as error:
+                raise EwError(
+                    f"Prefect at {self.url} does not answer: {error}.",
+                    "is it up, and PREFECT_API_URL right?",
+                ) from error
+            time.sleep(wait)
         return json.loads(text) if text else None
 
 
