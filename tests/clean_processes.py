@@ -16,11 +16,11 @@ clean.set_forkserver_preload(
     [
         "alembic.command",
         "distributed",
-        "great_expectations",
         "mlflow.store.db.utils",
         "mlflow.tracking",
         "pytest",
         "ew_pipeline.data.contract.gx_run",
+        "ew_pipeline.data.contract.whole_numbers",  # and with it Great Expectations
         "ew_pipeline.data.simulate",
         "ew_pipeline.distribute.run_blocks",
         "ew_pipeline.distribute.segments",

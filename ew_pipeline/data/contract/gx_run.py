@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 import shutil
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -123,12 +120,11 @@ class Validator:
 def load_great_expectations() -> ModuleType:
     """Import it, with our own expectation: two seconds, which a run may spend while it waits for others."""
     with _quiet():
-        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-        _without_spark_connect()
+        from ew_pipeline.data.contract import whole_numbers  # noqa: F401 - registers the expectation
+
+        # isort: split
         import great_expectations as gx
         from great_expectations.execution_engine import pandas_execution_engine
-
-        from ew_pipeline.data.contract import whole_numbers  # noqa: F401 - registers the expectation
 
     # For a fingerprint, more bytes are hashed than are checked. Snapshots have a hash of their own, so frames
     # of every size do without, as very large ones do by themselves.
@@ -158,13 +154,6 @@ def _raised(info: dict[str, Any] | None) -> Iterator[str]:
     for entry in [info, *(value for value in info.values() if isinstance(value, dict))]:
         if entry.get("raised_exception"):
             yield str(entry.get("exception_message"))
-
-
-def _without_spark_connect() -> None:
-    """Great Expectations looks whether Spark's remote client is there; pyspark 4 then ends the whole process,
-    with exit code 0, unless what that client needs is installed too. Absent, it is passed over."""
-    if find_spec("pyspark") is not None and find_spec("grpc") is None:
-        sys.modules.setdefault("pyspark.sql.connect", None)  # type: ignore[arg-type] # how Python says "absent"
 
 
 @contextmanager

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import ew_pipeline.data.contract._before_gx  # noqa: F401
+
+# isort: split
 import numpy as np
 import pandas as pd
 from great_expectations.execution_engine import PandasExecutionEngine
