@@ -1,9 +1,10 @@
 """Values of entries in row-major order, column by column.
 
 Every column is a place that is written to, one number at a time. Where there are more places than a cache
-has room for, each number would cost a trip to memory; so columns are done some thousand at a time, and of
-every row, whose columns ascend, the stretch that belongs to them is looked up. Looking up costs as well: with
-fewer columns together than below, a pass over 6e7 entries takes up to a third longer.
+has room for, or than the processor keeps the pages of at hand, each number would cost a trip to memory; so
+columns are done a few thousand at a time, and of every row, whose columns ascend, the stretch that belongs to
+them is looked up. With four times as many together, rows and counts of 1e8 entries take 1.4 times as long;
+with half as many no less.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ew_pipeline.algorithm._blocks import WORTH_A_THREAD, run_blocks
 from ew_pipeline.algorithm._numba import njit
 from ew_pipeline.algorithm.types import Int32, Int64
 
-TOGETHER = 16_384  # columns at most: a cache line each is a megabyte
+TOGETHER = 4_096  # columns at most: a cache line each, in two arrays, is half a megabyte
 
 
 def columns_of(cols: Int32, n_columns: int) -> Int64:

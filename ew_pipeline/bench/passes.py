@@ -37,7 +37,7 @@ from ew_pipeline.algorithm.types import Float32
 from ew_pipeline.bench.stored import load
 from ew_pipeline.data.sales_matrix import SalesMatrix
 
-ENOUGH_SECONDS, MOST_RUNS = 0.3, 5
+RUNS = 5  # of a step; the least counts, and of more runs it is less, so there are as many at every size
 CACHES = 1 << 27  # bytes: more than the caches of the machines we know
 STREAM = 30_000_000  # numbers in each of the three arrays of the bandwidth test: far beyond any cache
 
@@ -73,7 +73,7 @@ class Stopwatch:
         self.n_entries = n_entries
         self.found: dict[str, Pass] = {}
 
-    def __call__(self, name: str, work: Callable[[], Any], per_entry: int = 0, runs: int = 2) -> Any:
+    def __call__(self, name: str, work: Callable[[], Any], per_entry: int = 0, runs: int = RUNS) -> Any:
         cpu, wall, result = _least(work, runs)
         self.found[name] = Pass(cpu, wall, per_entry * self.n_entries)
         return result
@@ -145,19 +145,17 @@ def _add(first: int, end: int, a: Float32, b: Float32, c: Float32) -> None:
         a[e] = b[e] + c[e]
 
 
-def _least(work: Callable[[], Any], least: int = 2) -> tuple[float, float, Any]:
-    """The least CPU and wall seconds of several runs, as many as are needed to trust them. Not of the first
-    alone, in which the machine finds the memory."""
-    cpus, walls = [], []
+def _least(work: Callable[[], Any], runs: int = RUNS) -> tuple[float, float, Any]:
+    """The least CPU and wall seconds: in the first of several runs the machine finds the memory."""
+    cpus, walls, result = [], [], None
     other = np.zeros(CACHES, dtype=np.uint8)
-    while True:
+    for _ in range(runs):
         other += 1
         cpu, wall = time.process_time(), time.perf_counter()
         result = work()
         cpus.append(time.process_time() - cpu)
         walls.append(time.perf_counter() - wall)
-        if len(cpus) >= least and (sum(cpus) >= ENOUGH_SECONDS or len(cpus) == MOST_RUNS):
-            return min(cpus), min(walls), result
+    return min(cpus), min(walls), result
 
 
 def _first_rows(sales: SalesMatrix) -> SalesMatrix:
