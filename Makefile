@@ -59,7 +59,9 @@ clean: ## remove caches and build output; .venv and .ew stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-# The stamp is older than pyproject.toml or the lock exactly when something has to be installed.
+# The stamp is older than pyproject.toml or the lock exactly when something has to be installed. The lock names every
+# package, so nothing is resolved here: pip before 23.3 would take a newer version of a package that is asked for with
+# an extra (sqlalchemy[asyncio]) than the lock's, and stop since that one has no hash.
 $(INSTALLED): pyproject.toml $(LOCK) | $(BIN)/python
 	@set -e; \
 	if uv --version >/dev/null 2>&1; then \
@@ -69,7 +71,7 @@ $(INSTALLED): pyproject.toml $(LOCK) | $(BIN)/python
 	  $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
 	  install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
 	fi; \
-	$$install --require-hashes -r $(LOCK); \
+	$$install --no-deps --require-hashes -r $(LOCK); \
 	$$install --no-deps --no-build-isolation -e .
 	@touch $@
 
