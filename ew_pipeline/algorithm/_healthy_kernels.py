@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ew_pipeline.algorithm._double_math import exp_inplace, log_into
-from ew_pipeline.algorithm._mixture_kernels import LARGE_SIZE
+from ew_pipeline.algorithm._mixture_kernels import LARGE_SIZE, log_rising_scaled
 from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.types import Float, Float32, Int32
 
@@ -16,6 +16,7 @@ LEAST_SPREAD = 1e-9  # below it a negative binomial is Poisson to double precisi
 MOST_ODDS = 80.0
 OVERFLOWING = 1e100
 TOGETHER = 16
+MOST_MULTIPLIED = 4096  # factors; beyond, the difference of two log Gammas is the quicker
 
 
 @njit_fast
@@ -39,7 +40,7 @@ def healthy_entries(
     whose logarithm is that of p_A / (1 - p_A) plus
 
         x (log alpha + log(1 + c mu) - log(1 + d alpha mu)) + log(1 + c mu) / c - log(1 + d alpha mu) / d
-        + sum over k < x of log(1 + k d)    (``rising[x]``)
+        + sum over k < x of log(1 + k d)    (``rising[x]``, by log Gamma beyond it; nothing where it is empty)
         - sum over k < x of log(1 + k c)
     """
     prior = math.log(anomaly_rate / (1.0 - anomaly_rate)) if anomaly_rate > 0.0 else -2.0 * MOST_ODDS
@@ -73,7 +74,10 @@ def healthy_entries(
             )
         for k in range(size):
             x = counts[start + k]
-            product[k] += rising[min(x, rising.size - 1)]
+            if x < rising.size:
+                product[k] += rising[x]
+            elif rising.size > 0:
+                product[k] += log_rising_scaled(float(x), d)
             if nothing_sold and x > 0:
                 product[k] = -2.0 * MOST_ODDS
         for k in range(size):
@@ -90,7 +94,7 @@ def _rising(
     """log product + rest = the sum over k < x of log(1 + k c), c = cv2 + ``spread``.
 
     The first factors of all entries side by side, those that a small count does not have being one; what the
-    few large counts have beyond is multiplied up one by one.
+    few large counts have beyond is multiplied up one by one, and not at all where there are very many.
     """
     for e in range(size):
         c = float(cv2[start + e]) + spread
@@ -101,7 +105,10 @@ def _rising(
         product[e] = both
     for e in range(size):
         rest[e] = 0.0
-        if counts[start + e] > TOGETHER:
+        if counts[start + e] > MOST_MULTIPLIED:
+            product[e] = 1.0
+            rest[e] = log_rising_scaled(float(counts[start + e]), float(cv2[start + e]) + spread)
+        elif counts[start + e] > TOGETHER:
             c = float(cv2[start + e]) + spread
             for k in range(TOGETHER, counts[start + e]):
                 product[e] *= 1.0 + k * c

@@ -79,7 +79,7 @@ def healthy_log_pmf(
         for t in range(n):
             p = start + np.uint64(t)
             if counts[p] > MOST_FACTORS:
-                out[p] += _log_rising_scaled(counts[p], cv2[p] + inverse_size)
+                out[p] += log_rising_scaled(counts[p], cv2[p] + inverse_size)
 
 
 @njit
@@ -95,7 +95,7 @@ def _rising(x: float, spread: float) -> float:
 
 
 @njit
-def _log_rising_scaled(x: float, spread: float) -> float:
+def log_rising_scaled(x: float, spread: float) -> float:
     """log prod_{k<x} (1 + k spread) for large counts."""
     if spread * LARGE_SIZE < 1.0:
         return 0.0

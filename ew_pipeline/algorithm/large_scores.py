@@ -18,6 +18,7 @@ from ew_pipeline.algorithm.types import Float, Float32, Int32
 
 UNIFORM_SHAPE = 3.0  # the Gamma exposure with the variance of a uniform one
 CHUNK = 1 << 19  # entries that are scored at a time where a family is not compiled
+MOST_TABLED = 4096  # counts; of greater ones, where one typing error makes two thousand million, log Gamma
 
 
 def healthy_probabilities(
@@ -32,8 +33,7 @@ def healthy_probabilities(
     """f of every entry from its predicted mean, in ``out`` if it is given."""
     healthy = np.empty(counts.size, dtype=np.float32) if out is None else out
     s = _shape(family)
-    steps = np.log1p(np.arange(int(counts.max(initial=0))) / s) if 0.0 < s < math.inf else np.zeros(1)
-    rising = np.append(0.0, np.cumsum(steps))
+    rising = _rising_logs(s, int(counts.max(initial=0)))
 
     def compiled(first: int, end: int) -> None:
         healthy_entries(
@@ -60,6 +60,13 @@ def healthy_probabilities(
 
     in_entry_blocks(compiled if isinstance(family, GammaExposure) else general, counts.size, threads)
     return healthy
+
+
+def _rising_logs(s: float, largest: int) -> Float:
+    """The sum over k < x of log(1 + k / s) for x = 0, 1, … as far as a table goes; empty where it is always 0."""
+    if not 0.0 < s < math.inf:
+        return np.empty(0)
+    return np.append(0.0, np.cumsum(np.log1p(np.arange(min(largest, MOST_TABLED)) / s)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,7 @@
 """Compiled parts of the large fit against the same thing said plainly."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,7 +70,23 @@ def test_the_posterior_is_that_of_the_two_densities(name, inverse_size):
     cv2[:500] = 0.0
     counts = rng.poisson(means * rng.gamma(2.0, 0.5, 5000)).astype(np.int32)
     counts[-2:], means[-2:] = (300, 1500), (400.0, 1200.0)  # products that leave the range of a double
+    counts[-5:-2], means[-5:-2] = (4097, 9000, 300_000), (5000.0, 9900.0, 400_000.0)  # beyond the table
     family, p = exposure_family(name), Parameters(0.2, 0.04, inverse_size)
     found = healthy_probabilities(counts, means, cv2, family, p)
     healthy, mixed = log_predictive(counts, means.astype(float), cv2.astype(float), family, p)
     np.testing.assert_allclose(found, 0.96 * np.exp(healthy - mixed), atol=3e-6)
+
+
+def test_one_mistyped_count_takes_no_memory_of_its_size():
+    counts = np.array([3, 2_000_000_000], dtype=np.int32)
+    means, cv2 = np.array([4.0, 5.0], dtype=np.float32), np.full(2, 0.1, dtype=np.float32)
+    family, p = exposure_family("exponential"), Parameters(0.2, 0.04, 0.2)
+    healthy_probabilities(counts[:1], means[:1], cv2[:1], family, p)  # loads the kernel
+    tracemalloc.start()
+    try:
+        found = healthy_probabilities(counts, means, cv2, family, p)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert found[0] > 0.9
+    assert 0.0 <= found[1] <= 1.0
