@@ -17,6 +17,8 @@ import llvmlite.binding
 import numba
 import numba.core.config
 
+from ew_pipeline.algorithm._kernel_sources import keep_by_sources
+
 BASELINE = "x86-64-v3"  # AVX2 and FMA: servers since 2013
 _BASELINE_FEATURES = ("avx2", "fma", "bmi2", "f16c", "lzcnt", "movbe")
 
@@ -49,7 +51,7 @@ def load_numba() -> None:
 
 def njit(function: Callable[P, R]) -> Callable[P, R]:
     """Compile for one thread; releases the GIL, cached on disk."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _kept(numba.njit(cache=True, nogil=True, error_model="numpy"), function)
 
 
 def njit_fast(function: Callable[P, R]) -> Callable[P, R]:
@@ -60,16 +62,7 @@ def njit_fast(function: Callable[P, R]) -> Callable[P, R]:
     from the quotients of a loop that is not vectorised: which of the two runs can depend on where in memory
     the arrays happen to be.
     """
-    return cast(
-        Callable[P, R],
-        numba.njit(cache=True, nogil=True, fastmath=FAST_MATH, error_model="numpy")(function),
-    )
-
-
-def njit_parallel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile for many threads. Use only where each output cell is written by one iteration:
-    results must not depend on the number of threads."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, parallel=True)(function))
+    return _kept(numba.njit(cache=True, nogil=True, fastmath=FAST_MATH, error_model="numpy"), function)
 
 
 def njit_inline(function: Callable[P, R]) -> Callable[P, R]:
@@ -77,6 +70,12 @@ def njit_inline(function: Callable[P, R]) -> Callable[P, R]:
     return cast(
         Callable[P, R], numba.njit(inline="always", fastmath=FAST_MATH, error_model="numpy")(function)
     )
+
+
+def _kept(compile_with: Any, function: Callable[P, R]) -> Callable[P, R]:
+    compiled = compile_with(function)
+    keep_by_sources(compiled, function)
+    return cast(Callable[P, R], compiled)
 
 
 @njit

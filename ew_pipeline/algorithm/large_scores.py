@@ -63,7 +63,7 @@ def healthy_probabilities(
 
 
 def _rising_logs(s: float, largest: int) -> Float:
-    """The sum over k < x of log(1 + k / s) for x = 0, 1, … as far as a table goes; empty where it is always 0."""
+    """Sums over k < x of log(1 + k / s) for x = 0, 1, … as far as a table goes; empty where all are 0."""
     if not 0.0 < s < math.inf:
         return np.empty(0)
     return np.append(0.0, np.cumsum(np.log1p(np.arange(min(largest, MOST_TABLED)) / s)))

@@ -1,8 +1,16 @@
-"""A second process loads what the first has compiled. Compilations are counted, never timed."""
+"""A second process loads what the first has compiled, and nothing that its sources have left behind.
+Compilations are counted, never timed."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import ew_pipeline
 
 SCRIPT = """
 import json
@@ -31,3 +39,67 @@ def compiled_in_a_new_process() -> list[str]:
 def test_a_second_process_compiles_nothing_of_the_large_fit():
     compiled_in_a_new_process()
     assert compiled_in_a_new_process() == []
+
+
+HELPER = """
+from ew_pipeline.algorithm._numba import njit_inline
+from ew_pipeline.algorithm._of_a_test import TIMES
+
+@njit_inline
+def grown(x):
+    return TIMES * x + 1.0
+"""
+KERNEL = """
+from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.algorithm import (
+    _helper_of_a_test as helper,
+)
+grown = helper.grown
+
+@njit
+def kernel(x):
+    return grown(x)
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package with a kernel, the function that is inlined into it, and a constant of that."""
+    root = tmp_path / "ew_pipeline"
+    shutil.copytree(Path(ew_pipeline.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "algorithm" / "_of_a_test.py").write_text("TIMES = 2.0\n")
+    (root / "algorithm" / "_helper_of_a_test.py").write_text(HELPER)
+    (root / "algorithm" / "_kernel_of_a_test.py").write_text(KERNEL)
+    return root / "algorithm"
+
+
+def result_and_hits(package):
+    script = (
+        "from ew_pipeline.algorithm._kernel_of_a_test import kernel\n"
+        "print(kernel(3.0), sum(kernel.stats.cache_hits.values()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=package.parent.parent,
+        env={**os.environ, "PYTHONPATH": str(package.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result, hits = done.stdout.split()
+    return float(result), int(hits)
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [("_helper_of_a_test.py", "+ 1.0", "+ 5.0"), ("_of_a_test.py", "2.0", "4.0")],
+)
+def test_a_kernel_is_compiled_again_when_what_it_inlines_has_changed(package, file, before, after):
+    assert result_and_hits(package) == (7.0, 0)
+    assert result_and_hits(package) == (7.0, 1)
+    changed = package / file
+    changed.write_text(changed.read_text().replace(before, after))
+    result, hits = result_and_hits(package)
+    assert hits == 0
+    assert result == {"_helper_of_a_test.py": 11.0, "_of_a_test.py": 13.0}[file]
