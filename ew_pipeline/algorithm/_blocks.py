@@ -9,9 +9,10 @@ on another machine can call for its rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ WORTH_A_THREAD = 100_000  # entries below which waking a thread costs more than 
 LINES_WORTH_A_THREAD = 5_000  # lines whose small systems are to be solved
 
 Block = Callable[[int, int], object]
+R = TypeVar("R")
 
 
 def available_threads() -> int:
@@ -65,3 +67,9 @@ def in_lines(work: Block, n_lines: int, threads: int) -> None:
     """``work(first, end)`` for equal blocks of lines that each take some time."""
     threads = min(threads, max(1, n_lines // LINES_WORTH_A_THREAD))
     run_blocks(work, np.linspace(0, n_lines, threads + 1).astype(np.int64), threads)
+
+
+def side_by_side(works: Sequence[Callable[[], R]], threads: int) -> list[R]:
+    """What each of ``works`` returns, in their order."""
+    with ThreadPoolExecutor(max(1, min(threads, len(works)))) as pool:
+        return [one.result() for one in [pool.submit(work) for work in works]]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import Variance
+from ew_pipeline.algorithm._blocks import in_entry_blocks, in_line_blocks
 from ew_pipeline.algorithm.als import balanced, first_guess
 from ew_pipeline.algorithm.binned import Grid, bin_counts
 from ew_pipeline.algorithm.binned_theta import CENSORED_FROM, calibration, censored_terms, fit_binned
@@ -90,7 +91,7 @@ def sketch(
             "check the units of the sales.",
         )
     if len(ranks) == 1:
-        return Sketch.of(_Descent(BothWays.of(sales, level), rng, threads).fit(ranks[0]))
+        return Sketch.of(_Descent(BothWays.of(sales, level, threads=threads), rng, threads).fit(ranks[0]))
     parts = min(HELD_OUT, sales.n_observed)
     fold = rng.permutation(sales.n_observed) % parts
     folds = parts if sales.n_observed < FEW_ENTRIES else 1
@@ -192,7 +193,9 @@ class _Path:
         threads: int,
     ) -> None:
         self.test, self.test_level = sales.select(hidden), None if level is None else level[hidden]
-        seen = BothWays.of(sales.select(~hidden), None if level is None else level[~hidden])
+        seen = BothWays.of(
+            sales.select(~hidden), None if level is None else level[~hidden], threads=threads
+        )
         self.descent = _Descent(seen, rng, threads)
         self.family, self.threads = family, threads
         self.scores: dict[int, Float] = {}
@@ -232,7 +235,12 @@ def _scores(
 ) -> tuple[Float, Parameters]:
     """Log predictive of each hidden count, and the theta it is with; ``start``: that of the rank before."""
     means = np.empty(test.n_observed)
-    gather(U.astype(np.float64), V.astype(np.float64), test.indptr, test.cols, floor, means)
+    left, right = U.astype(np.float64), V.astype(np.float64)
+
+    def predict(first: int, end: int) -> None:
+        gather(left[first:end], right, test.indptr[first : end + 1], test.cols, floor, means)
+
+    in_line_blocks(predict, test.indptr, threads)
     means *= 1.0 if level is None else level
     rates, none = means.astype(np.float32), np.zeros(means.size, dtype=np.float32)
     grid = Grid.over(rates, none, classes=1)
@@ -242,4 +250,11 @@ def _scores(
     p = fit_binned(terms, family, negative_binomial=True, start=start).parameters
     scale = ratio / (1.0 - p.anomaly_rate * (1.0 - family.mean_factor(p.alpha)))
     means = grid.scaled(scale, rates, none, threads).astype(np.float64)
-    return log_predictive(test.counts, means, np.zeros(means.size), family, p)[1], p
+    scores, known = np.empty(means.size), np.zeros(means.size)
+
+    def score(first: int, end: int) -> None:
+        part = slice(first, end)
+        scores[part] = log_predictive(test.counts[part], means[part], known[part], family, p)[1]
+
+    in_entry_blocks(score, means.size, threads)
+    return scores, p

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from ew_pipeline.algorithm._blocks import available_threads
+from ew_pipeline.algorithm._blocks import available_threads, side_by_side
 from ew_pipeline.algorithm.als import filled
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
 from ew_pipeline.algorithm.binned_theta import binned_theta
@@ -24,7 +25,9 @@ from ew_pipeline.algorithm.plan import Plan
 from ew_pipeline.algorithm.result import DetectorFit
 from ew_pipeline.algorithm.some_rows import spread_part
 from ew_pipeline.algorithm.theta import Theta
+from ew_pipeline.algorithm.types import Float
 from ew_pipeline.algorithm.whole_week import fit_large
+from ew_pipeline.algorithm.widening import Widening
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,17 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         filled(fit.right, both.by_column.indptr).astype(np.float64),
     )
     del both  # a quarter of the memory, and the results below need some
-    np.sqrt(fit.cv2.single, out=fit.cv2.single)
-    posterior, cavity_cv = fit.healthy.doubled(), fit.cv2.doubled()
-    np.subtract(1.0, posterior, out=posterior)  # in doubles: of what is next to certain, some is more so
+    posterior, cavity_cv, expected, cavity = side_by_side(
+        (partial(_posterior, fit.healthy), partial(_root, fit.cv2), fit.means.doubled, fit.cavity.doubled),
+        threads,
+    )
     size = fit.parameters.inverse_size
     return DetectorFit(
         sales=plan.sales,
         posterior_=posterior,
-        expected_sales_=fit.means.doubled(),
+        expected_sales_=expected,
         expected_cv_=cavity_cv,
-        cavity_sales_=fit.cavity.doubled(),
+        cavity_sales_=cavity,
         cavity_cv_=cavity_cv,
         theta_=theta,
         rank_=part.rank,
@@ -109,6 +113,17 @@ def fit_large_tier(plan: Plan) -> DetectorFit:
         probability=plan.probability,
         drop_fraction=plan.drop_fraction,
     )
+
+
+def _posterior(healthy: Widening) -> Float:
+    """In doubles: of what is next to certain, some is more so."""
+    found = healthy.doubled()
+    return np.subtract(1.0, found, out=found)
+
+
+def _root(cv2: Widening) -> Float:
+    np.sqrt(cv2.single, out=cv2.single)
+    return cv2.doubled()
 
 
 def _ranks(plan: Plan) -> tuple[int, ...]:
