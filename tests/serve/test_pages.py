@@ -255,9 +255,8 @@ def test_a_locked_ledger_is_said_in_words_and_others_are_not_kept_waiting(world,
         waiting = threading.Thread(target=lambda: answers.update(page=ask(address, "/")))
         waiting.start()
         time.sleep(0.3)
-        began = time.monotonic()
         assert ask(address, "/evaluations/free.html").status == 200
-        assert time.monotonic() - began < 1.5
+        assert waiting.is_alive()  # the page that needs the ledger has no answer yet
         waiting.join()
         assert answers["page"].status == 503
         assert "is locked by another process" in answers["page"].text

