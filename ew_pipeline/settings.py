@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.provenance import canonical_hash
 
 
@@ -27,7 +28,7 @@ class Settings(BaseSettings):
     )
     time_zone: str = Field("UTC", description="in which the last complete week is found")
     threads: int = Field(
-        default_factory=lambda: max(1, min(os.cpu_count() or 1, 4)), ge=1, description="chains side by side"
+        default_factory=available_threads, ge=1, description="of a fit, and chains side by side"
     )
     orchestrate: bool = Field(True, description="run through Prefect; false calls the same steps directly")
     actor: str = Field(

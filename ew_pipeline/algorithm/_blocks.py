@@ -8,7 +8,6 @@ on another machine can call for its rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -24,11 +23,6 @@ LINES_WORTH_A_THREAD = 5_000  # lines whose small systems are to be solved
 
 Block = Callable[[int, int], object]
 R = TypeVar("R")
-
-
-def available_threads() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_line_blocks(work: Block, indptr: Int64, threads: int) -> None:

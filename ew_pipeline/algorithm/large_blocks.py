@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import Variance
-from ew_pipeline.algorithm._blocks import available_threads, in_lines
+from ew_pipeline.algorithm._blocks import in_lines
 from ew_pipeline.algorithm._column_kernels import solve_columns
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm.als import balanced
 from ew_pipeline.algorithm.binned import Bins, Grid, sample_stride
 from ew_pipeline.algorithm.cavity_theta import Parameters

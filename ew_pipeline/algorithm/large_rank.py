@@ -193,9 +193,7 @@ class _Path:
         threads: int,
     ) -> None:
         self.test, self.test_level = sales.select(hidden), None if level is None else level[hidden]
-        seen = BothWays.of(
-            sales.select(~hidden), None if level is None else level[~hidden], threads=threads
-        )
+        seen = BothWays.of(sales.select(~hidden), None if level is None else level[~hidden], threads=threads)
         self.descent = _Descent(seen, rng, threads)
         self.family, self.threads = family, threads
         self.scores: dict[int, Float] = {}

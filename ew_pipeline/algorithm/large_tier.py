@@ -12,7 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from ew_pipeline.algorithm._blocks import available_threads, side_by_side
+from ew_pipeline.algorithm._blocks import side_by_side
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm.als import filled
 from ew_pipeline.algorithm.anomaly_models import anomaly_model
 from ew_pipeline.algorithm.binned_theta import binned_theta

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,16 +10,18 @@ import typer
 
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
 from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, grow, lines
-from ew_pipeline.bench.measure import measure
+from ew_pipeline.bench.machine import machine, said_machine
+from ew_pipeline.bench.measure import measure, medians
 from ew_pipeline.bench.reading import compare_readers
 from ew_pipeline.bench.requirements import Requirement, of_fits, of_growth, of_reading
+from ew_pipeline.bench.small import time_small
 from ew_pipeline.bench.stored import Size, store
 from ew_pipeline.bench.tables import as_table, required_table, steps_table
 from ew_pipeline.console import emit_json, results, step
 from ew_pipeline.errors import FitError, UsageError
 
 SMALLEST = 1000
-TIMES = ("cpu_s", "wall_s", "extra_gb", "warm_up_cpu_s")
+SAMPLED_PAIRS = 1_000_000  # that the sampler is timed on
 
 
 def bench(
@@ -29,17 +30,21 @@ def bench(
     cols: Annotated[int, typer.Option(help="SKUs.")] = 10_000,
     rank: Annotated[int, typer.Option(help="Rank of the simulated demand.")] = 5,
     peers: Annotated[bool, typer.Option(help="Also run other libraries.")] = True,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds over all contenders; medians are shown.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of all contenders; medians are shown.")] = 3,
     growth: Annotated[
         str, typer.Option(help="Sizes at which every step is timed; rows and columns shrink or grow along.")
-    ] = "1e5,1e6,1e7",
+    ] = "1e5,1e6,1e7,1e8",
+    instances: Annotated[
+        int, typer.Option(min=0, help="Small matrices, 100 x 100, that the tiers for these are timed on.")
+    ] = 20,
     picture: Annotated[Path | None, typer.Option(help="Draw the growth here (.svg, .png).")] = None,
     seed: Annotated[int, typer.Option(help="Of the simulated data.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Time and memory of our steps and of other libraries', each in a process of its own, turn by turn.
 
-    Times are CPU and wall seconds from the sparse sales in memory; compilation is apart.
+    Times are CPU and wall seconds from the sparse sales in memory; loading and compiling are apart. Ten
+    minutes and 6 GB as it stands: the largest of ``--growth`` takes most of both.
     """
     if observed < SMALLEST:
         raise UsageError(f"{observed:g} pairs are too few to time.", f"ask for at least {SMALLEST}.")
@@ -51,20 +56,24 @@ def bench(
             store(size, Path(folder))
         found, failed = compare([c for c in chosen if c.name not in skipped], Path(folder), rank, repeats)
         with step("read a long parquet file"):
-            read = compare_readers(Path(folder))
+            read = compare_readers(Path(folder), repeats)
+    small = time_small(instances, SAMPLED_PAIRS, seed) if instances else None
     steps = grow(size, [float(text) for text in growth.split(",") if text.strip()])
-    table = [*of_fits(found), *of_reading(read), *_of_steps(steps)]
+    table = [*of_fits(found), *of_reading(read), *(small.requirements if small else ()), *_of_steps(steps)]
     if picture is not None and steps:
         draw_growth(lines(steps), picture)
     skipped |= failed
     if json:
         emit_json(
             {
+                "machine": machine(),
                 "size": size,
+                "turns": repeats,
                 "requirements": table,
                 "contenders": found,
                 "skipped": skipped,
                 "reading": read,
+                "small": small,
                 "steps": steps,
                 "bandwidth": bandwidth(steps[-1]) if steps else {},
             }
@@ -76,6 +85,7 @@ def bench(
     if steps:
         results().print(steps_table(steps))
     results().print(required_table(table))
+    results().print(said_machine(machine()))
 
 
 def _of_steps(steps: list[dict[str, Any]]) -> list[Requirement]:
@@ -105,9 +115,5 @@ def compare(
                     continue
                 line.detail = f"{figures['cpu_s']:.2f} CPU s"
             runs[contender.name].append(figures)
-    found = {
-        name: {**took[-1], **{key: statistics.median(run[key] for run in took) for key in TIMES}}
-        for name, took in runs.items()
-        if took and name not in failed
-    }
+    found = {name: medians(took) for name, took in runs.items() if took and name not in failed}
     return found, failed

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ew_pipeline.algorithm._blocks import available_threads
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm.als import als
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.bench import peers

@@ -46,6 +46,11 @@ def exponent(points: Points) -> float:
     return float(np.polyfit(sizes, seconds, 1)[0])
 
 
+def last_exponent(points: Points) -> float:
+    """The same between the two largest sizes."""
+    return exponent(sorted(points)[-2:])
+
+
 def bandwidth(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Of the passes that memory may bound: GB per CPU second, and its share of the measured most."""
     most = float(found["stream_gb_per_cpu_s"])

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,14 @@ def child(module: str, *arguments: str) -> dict[str, Any]:
 def measure(contender: Contender, folder: Path, rank: int) -> dict[str, Any]:
     """The figures of one run in a child process."""
     return child("ew_pipeline.bench.measure", contender.name, str(folder), str(rank))
+
+
+def medians(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The middle of each time and size, and those of all turns; the rest is the same in each."""
+    middle = {
+        key: statistics.median(turn[key] for turn in turns) for key in turns[0] if key.endswith(("_s", "_gb"))
+    }
+    return {**turns[-1], **middle, "turns": [{key: turn[key] for key in middle} for turn in turns]}
 
 
 def main(name: str, folder: str, rank: str) -> None:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, lines
-from ew_pipeline.bench.tables import said_size
+from ew_pipeline.bench.growth import bandwidth, draw_growth, lines
+from ew_pipeline.bench.machine import said_machine
+from ew_pipeline.bench.tables import GROWTH, said_growth, said_size
 from ew_pipeline.console import results
 from ew_pipeline.errors import UsageError
 
@@ -39,6 +40,8 @@ def markdown(documents: Sequence[dict[str, Any]]) -> str:
     """All tables, in the order of the documents."""
     parts = [_table(("", "required", "seen", ""), _required(documents))]
     for document in documents:
+        if "machine" in document:
+            parts.append(f"Measured on {said_machine(document['machine'])}\n")
         if "contenders" in document:
             head = ("", "CPU s", "wall s", "extra GB", "warm-up, CPU s", "error observed / unobserved")
             parts.append(_table(head, [_contender(*item) for item in document["contenders"].items()]))
@@ -77,13 +80,12 @@ def _contender(name: str, figures: dict[str, Any]) -> tuple[str, ...]:
 
 def _steps(steps: list[dict[str, Any]]) -> str:
     reached = bandwidth(steps[-1])
-    head = ("step, CPU s", *(f"{one['observed']:.0e} pairs" for one in steps), "exponent", "of bandwidth")
+    head = ("step, CPU s", *(f"{one['observed']:.0e} pairs" for one in steps), *GROWTH)
     rows = [
         (
             name,
             *(f"{seconds:.3g}" for _, seconds in points),
-            f"{exponent(points):.2f}" if len(points) > 1 else "",
-            f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
+            *said_growth(name, points, reached),
         )
         for name, points in lines(steps).items()
     ]

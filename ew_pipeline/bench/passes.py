@@ -22,17 +22,21 @@ from typing import Any
 import numpy as np
 
 from ew_pipeline.algorithm._als_kernels import Variance
-from ew_pipeline.algorithm._blocks import available_threads, in_entry_blocks
+from ew_pipeline.algorithm._blocks import in_entry_blocks
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm._numba import njit_fast
 from ew_pipeline.algorithm.als import first_guess
 from ew_pipeline.algorithm.binned import Grid, bin_counts
-from ew_pipeline.algorithm.binned_theta import calibration
+from ew_pipeline.algorithm.binned_theta import binned_theta, calibration
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.algorithm.factor_state import FactorState
 from ew_pipeline.algorithm.families import exposure_family
 from ew_pipeline.algorithm.large import fit_noise
+from ew_pipeline.algorithm.large_rank import large_ranks, sketch, sketch_rows
 from ew_pipeline.algorithm.large_scores import healthy_probabilities, variance_of
+from ew_pipeline.algorithm.large_tier import SPENDING
+from ew_pipeline.algorithm.some_rows import spread_part
 from ew_pipeline.algorithm.types import Float32
 from ew_pipeline.bench.stored import load
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -54,8 +58,8 @@ class Pass:
 def main(folder: str, rank: str) -> None:
     """The child's part."""
     sales = load(Path(folder)).sales
-    for mode in ("fast", "large"):  # compiles
-        EntrywiseDetector(mode, rank=2).fit(_first_rows(sales))
+    for mode in ("fast", "large"):  # compiles, and loads what the choice of the rank takes
+        EntrywiseDetector(mode).fit(_first_rows(sales))
     document = {
         "observed": sales.n_observed,
         "threads": available_threads(),
@@ -82,10 +86,19 @@ class Stopwatch:
 def passes(sales: SalesMatrix, rank: int) -> dict[str, Pass]:
     """Every step on these sales, then the two whole fits."""
     timed = Stopwatch(sales.n_observed)
+    timed("choice of the rank", partial(_chosen_rank, sales), runs=2)
     _steps(sales, rank, timed)
     for name, mode in (("whole fit, fast", "fast"), ("whole fit, default", "large")):
         timed(name, partial(_whole_fit, mode, sales), runs=1)
     return timed.found
+
+
+def _chosen_rank(sales: SalesMatrix) -> int:
+    """As `large` chooses it, on a part of the rows where there are many."""
+    ranks = large_ranks(sales.shape, sales.n_observed, EntrywiseDetector().max_rank)
+    n_rows = sketch_rows(sales.shape, sales.n_observed, ranks, SPENDING["large"].rank_entries)
+    rng, family = np.random.default_rng(0), exposure_family("exponential")
+    return sketch(*spread_part(sales, None, n_rows), family, ranks, rng, available_threads()).rank
 
 
 def _whole_fit(mode: str, sales: SalesMatrix) -> int:
@@ -112,7 +125,9 @@ def _steps(sales: SalesMatrix, rank: int, timed: Stopwatch) -> None:
     grid = Grid.over(cavity, cv2)
     bins = timed("bins", lambda: bin_counts(sales.counts, cavity, cv2, grid, threads), 12)
     ratio = calibration(bins)
-    theta = timed("theta and noise", lambda: fit_noise(bins, ratio, family, "auto", None)).parameters
+    fitted = timed("theta and noise", lambda: fit_noise(bins, ratio, family, "auto", None))
+    theta = fitted.parameters
+    timed("intervals of theta", lambda: binned_theta(bins, ratio, family, fitted, 0.0))
     space, healthy = np.empty_like(cavity), np.empty_like(cavity)
     timed("calibration", lambda: grid.scaled(ratio, cavity, cv2, threads, space), 12)
     timed(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ew_pipeline.algorithm._blocks import available_threads
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm.svd import zero_filled
 from ew_pipeline.bench.outcome import SWEEPS
 from ew_pipeline.data.synthetic_sparse import SparseInstance

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ew_pipeline.bench.measure import child
+from ew_pipeline.bench.measure import child, medians
 from ew_pipeline.bench.processes import PeakMemory
 from ew_pipeline.bench.stored import load
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -54,19 +54,27 @@ def write_long(folder: Path, weeks: int = 1) -> Path:
     return path
 
 
-def compare_readers(folder: Path) -> dict[str, dict[str, Any]]:
-    """Both readers on the same file, each in a process of its own."""
+def compare_readers(folder: Path, repeats: int = 1) -> dict[str, dict[str, Any]]:
+    """Both readers on the same file, each in a process of its own, turn by turn; medians."""
     path = write_long(folder)
+    turns: dict[str, list[dict[str, Any]]] = {who: [] for who in READERS}
     try:
-        return {who: child("ew_pipeline.bench.reading", who, str(path)) for who in READERS}
+        for _ in range(repeats):
+            for who, took in turns.items():
+                took.append(child("ew_pipeline.bench.reading", who, str(path)))
     finally:
         path.unlink()
+    return {who: medians(took) for who, took in turns.items()}
 
 
 def read_with_pandas(path: Path) -> SalesMatrix:
+    """Ids to codes and sparse rows, without what `from_long` checks besides."""
     frame = pd.read_parquet(path)
     frame = frame[frame["week"] == WEEK]
-    return SalesMatrix.from_long(frame, WEEK)
+    row, stores = pd.factorize(frame["store_id"], sort=True)
+    col, skus = pd.factorize(frame["sku_id"], sort=True)
+    shape = len(stores), len(skus)
+    return SalesMatrix.from_coo(row, col, frame["units"], shape, store_ids=list(stores), sku_ids=list(skus))
 
 
 def main(who: str, path: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
-from ew_pipeline.bench.growth import bandwidth, exponent, lines
+from ew_pipeline.bench.growth import Points, bandwidth, exponent, last_exponent, lines
 from ew_pipeline.bench.requirements import Requirement
+
+GROWTH = ("exponent", "of the last two", "of bandwidth")
 
 
 def as_table(found: dict[str, dict[str, Any]]) -> Table:
@@ -35,15 +38,26 @@ def as_table(found: dict[str, dict[str, Any]]) -> Table:
 def steps_table(steps: list[dict[str, Any]]) -> Table:
     """CPU seconds of each step by size, its growth, and the share of the memory bandwidth it reaches."""
     reached = bandwidth(steps[-1])
-    table = Table("step, CPU s", *(f"{one['observed']:g} pairs" for one in steps), "exponent", "bandwidth")
+    table = Table("step, CPU s", *(f"{one['observed']:g} pairs" for one in steps), *GROWTH)
     for name, points in lines(steps).items():
         table.add_row(
             name,
             *(f"{seconds:.3g}" for _, seconds in points),
-            f"{exponent(points):.2f}" if len(points) > 1 else "",
-            f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
+            *said_growth(name, points, reached),
         )
     return table
+
+
+def said_growth(
+    name: str, points: Points, reached: Mapping[str, Mapping[str, float]]
+) -> tuple[str, str, str]:
+    """What belongs under ``GROWTH``."""
+    grown = len(points) > 1
+    return (
+        f"{exponent(points):.2f}" if grown else "",
+        f"{last_exponent(points):.2f}" if grown else "",
+        f"{100.0 * reached[name]['share']:.0f}%" if name in reached else "",
+    )
 
 
 def said_size(run: dict[str, Any]) -> str:

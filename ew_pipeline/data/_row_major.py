@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ew_pipeline.algorithm._blocks import available_threads, in_line_blocks
+from ew_pipeline.algorithm._blocks import in_line_blocks
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.algorithm._numba import njit
 from ew_pipeline.algorithm.types import Int32, Int64
 

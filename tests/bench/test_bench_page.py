@@ -20,6 +20,14 @@ def kept(tmp_path):
     fit = {"cpu_s": 2.5, "wall_s": 1.5, "extra_gb": 0.4, "warm_up_cpu_s": 30.0}
     fits = {
         "requirements": [held],
+        "machine": {
+            "cores": "2",
+            "processor": "a processor",
+            "memory": "25 GB",
+            "code": "0.1",
+            "python": "3.11",
+            "cmfrec": "3.5",
+        },
         "contenders": {"ours: fast": {**fit, "observed_error": 0.08, "unobserved_error": None}},
         "skipped": {"fancyimpute": "too large"},
         "steps": [steps(10_000, 0.1), steps(1_000_000, 10.0)],
@@ -49,7 +57,9 @@ def test_tables_and_picture_replace_what_is_between_the_marks(tmp_path, kept):
     assert "stale" not in text
     assert "| fast beside implicit | >= 8x | 8.5x | holds |" in text
     assert "| memory | <= 8 GB | 9.1 GB | **fails** |" in text
-    assert "| bins | 0.1 | 10 | 1.00 |" in text
+    assert "| bins | 0.1 | 10 | 1.00 | 1.00 |" in text
+    assert "2 cores of a processor" in text
+    assert "cmfrec 3.5." in text
     assert "fancyimpute: not run, too large." in text
     assert "| publish | 2.0 |" in text
     assert "(docs/growth.svg)" in text

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ew_pipeline.algorithm._cores import available_threads
 from ew_pipeline.errors import UsageError
 from ew_pipeline.evaluate.experiments.instance import InstanceTask, run_instance, warm_up
 from ew_pipeline.evaluate.experiments.record import Record
@@ -47,10 +47,7 @@ SOURCES = (
 
 
 def processes(jobs: int | None) -> int:
-    if jobs is not None:
-        return jobs
-    # Not on every system; it knows about cores that are not ours.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_threads() if jobs is None else jobs
 
 
 def names(text: str, allowed: Collection[str], what: str) -> list[str]:
