@@ -243,7 +243,7 @@ def conclude(
             calibration=None if realised is None else realised.table,
             calibration_of="" if realised is None else realised.words,
             series=ledger.segments_series(result.week.shift(-1), SERIES_WEEKS),
-            previous=ledger.flags(before.id) if before is not None else None,
+            previous=ledger.flagged_pairs(before.id) if before is not None else None,
             links={**({DATA_DOCS: DOCS} if (result.folder / DOCS).is_file() else {}), **tracked.links},
             folder=result.folder,
             override=result.override,

@@ -83,6 +83,10 @@ def test_frames_have_the_same_types_with_and_without_rows(ledger, home):
     assert (second.flags_count, ledger.verify()) == (0, [])
     pd.testing.assert_series_equal(ledger.flags(first.id).dtypes, ledger.flags(second.id).dtypes)
     assert ledger.flags(second.id).empty
+    for publication in (first, second):
+        pairs = ledger.flagged_pairs(publication.id)
+        whole = ledger.flags(publication.id)[["week", "store_id", "sku_id"]]
+        pd.testing.assert_frame_equal(pairs, whole, check_index_type=False)
     series = ledger.segments_series(W34, 5)
     pd.testing.assert_series_equal(series.dtypes, ledger.segments_series(Week(2020, 1), 5).dtypes)
 

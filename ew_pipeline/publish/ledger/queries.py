@@ -72,6 +72,14 @@ def flags_frame(connection: Connection, publication_id: int, store: str | None) 
     return frame_of(FLAG_FRAME, connection.execute(query))
 
 
+def flagged_pairs(publication_id: int) -> Select[Any]:
+    """The pairs of a publication that has its own flags, the best to check first."""
+    rows = tables.flag_rows.c
+    return (
+        select(rows.store_id, rows.sku_id).where(rows.publication_id == publication_id).order_by(rows.position)
+    )
+
+
 def flagged_stores(publication_id: int) -> Select[Any]:
     """Of a publication that has its own flags: each store, how many and what they save, most first."""
     rows = tables.flag_rows.c

@@ -84,6 +84,16 @@ class LedgerReader:
         with reading(self._engine) as connection:
             return queries.flags_frame(connection, source, store)
 
+    def flagged_pairs(self, publication_id: int) -> pd.DataFrame:
+        """week, store_id and sku_id of the published flags: a tenth of the work of reading all of each."""
+        publication = self.publication(publication_id)
+        with reading(self._engine) as connection:
+            refuse_gaps(connection, publication.source_id)
+            found = connection.execute(queries.flagged_pairs(publication.source_id)).all()
+        frame = pd.DataFrame(found, columns=["store_id", "sku_id"]).astype("str")
+        frame.insert(0, "week", str(publication.week))
+        return frame
+
     def flagged_stores(self, publication_id: int) -> pd.DataFrame:
         """The stores with something to check: store_id, to_check, expected_saving, most to save first."""
         source = self.publication(publication_id).source_id
