@@ -289,3 +289,14 @@ def test_a_blank_store_in_costs_stands_for_all_stores(tmp_path, ids):
     (segment,) = prepare(snapshot, WEEK, RunConfig(default_cost_missed=2.0)).segments
     missed = np.broadcast_to(np.asarray(segment.costs.missed), 4).tolist()
     assert missed == ([50.0, 2.0, 2.0, 60.0] if ids == "text" else [50.0, 60.0, 50.0, 60.0])
+
+
+def test_rows_of_known_weeks_are_not_kept_and_a_missing_week_is():
+    weeks = pa.chunked_array(
+        [pa.array(["W1", "W2", None]).dictionary_encode(), pa.array(["W2"]).dictionary_encode()]
+    )
+    table = pa.table({"week": weeks, "units": [1, 2, 3, 4]})
+    assert module._of_weeks(table, ["W1"])["units"].to_pylist() == [1, 3]
+    assert module._of_weeks(table, ["W1", "W2"]) is table
+    plain = table.set_column(0, "week", weeks.cast(pa.string()))
+    assert module._of_weeks(plain, ["W1"]) is plain

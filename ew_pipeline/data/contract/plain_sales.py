@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -100,12 +101,26 @@ def _read(opened: Opened, week_texts: Sequence[str]) -> Rows | None:
             rows += file.metadata.row_group(group).num_rows
             if rows > MOST_ROWS:
                 return None
-            table = file.read_row_group(group, columns=names)
+            table = _of_weeks(file.read_row_group(group, columns=names), week_texts)
             for name in names:
                 parts[name] += table[name].chunks
-    if not rows:
+    if not any(len(chunk) for chunk in parts["week"]):
         return None
     return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
+
+
+def _of_weeks(table: pa.Table, week_texts: Sequence[str]) -> pa.Table:
+    """The rows of these weeks, where weeks are coded: most are known from earlier runs, and an export in no
+    order has some of every week in each row group. A missing week stays, for the database to name."""
+    weeks = table["week"]
+    if not pa.types.is_dictionary(weeks.type):
+        return table
+    asked_for, masks = pa.array(week_texts), []
+    for chunk in weeks.chunks:
+        wanted = pc.is_in(chunk.dictionary.cast(pa.string()), value_set=asked_for)
+        masks.append(wanted.take(chunk.indices).fill_null(True))
+    mask = pa.chunked_array(masks, pa.bool_())
+    return table if pc.all(mask).as_py() else table.filter(mask)
 
 
 def _is_plain(name: str, kind: pa.DataType) -> bool:

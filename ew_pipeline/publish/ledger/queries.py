@@ -76,7 +76,9 @@ def flagged_pairs(publication_id: int) -> Select[Any]:
     """The pairs of a publication that has its own flags, the best to check first."""
     rows = tables.flag_rows.c
     return (
-        select(rows.store_id, rows.sku_id).where(rows.publication_id == publication_id).order_by(rows.position)
+        select(rows.store_id, rows.sku_id)
+        .where(rows.publication_id == publication_id)
+        .order_by(rows.position)
     )
 
 
