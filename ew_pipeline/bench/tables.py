@@ -61,8 +61,9 @@ def said_growth(
 
 
 def said_size(run: dict[str, Any]) -> str:
-    """How many rows, and over how many weeks if over several."""
-    return f"{run['rows']:.2g} rows" + (f" of {run['weeks']} weeks" if run["weeks"] > 1 else "")
+    """How many rows, and over how many weeks."""
+    weeks = f"{run['weeks']} weeks" if run["weeks"] > 1 else "one week"
+    return f"{run['rows']:.2g} rows of {weeks}"
 
 
 def required_table(requirements: list[Requirement]) -> Table:
