@@ -18,8 +18,10 @@ from ew_pipeline.algorithm.large_tier import large_warnings
 from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import check_workers, connected
 from ew_pipeline.distribute.decide import SEGMENT, Decided, decide_by_blocks, pairs_without_sales
+from ew_pipeline.distribute.file_rows import Reading
 from ew_pipeline.distribute.fit import FittedBlocks, fit_by_blocks
-from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, Reading, load_blocks, take_census
+from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, load_blocks, take_census
+from ew_pipeline.distribute.weeks import with_absolute_paths
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
@@ -65,7 +67,8 @@ def run_blocks(
     block_entries: int = BLOCK_ENTRIES,
 ) -> Outcome:
     """Run one week. What it made is in ``runs/<run_id>``, the scores of all pairs in ``scores`` there."""
-    request = replace(request, blocks_on=_refuse_what_blocks_cannot(request, settings))
+    address = _refuse_what_blocks_cannot(request, settings)
+    request = replace(with_absolute_paths(request), blocks_on=address)
 
     def compute(ledger: Ledger, attempt: Attempt) -> Outcome:
         return _run(request, settings, steps, tracking, ledger, attempt, block_entries)
