@@ -9,7 +9,7 @@ a block that was lost with its worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +86,8 @@ class Partitions:
 
     reading: Reading
     files: tuple[InputFile, ...]
-    skus: pa.Array  # sorted
+    store_ids: pa.Array  # sorted, as are the SKUs
+    skus: pa.Array
     missing: tuple[str, ...]  # stores that had rows in the weeks before
     traffic: Traffic = field(default_factory=Traffic)  # of the census
 
@@ -106,7 +107,7 @@ class Partitions:
 
     @property
     def stores(self) -> int:
-        return sum(one.stores for one in self.files)
+        return len(self.store_ids)
 
 
 def partition_files(folder: Path) -> list[str]:
@@ -124,8 +125,8 @@ def partition_files(folder: Path) -> list[str]:
     return files
 
 
-def take_census(client: Client, folder: Path, reading: Reading) -> Partitions:
-    """Have the workers say what the files hold."""
+def take_census(client: Client, folder: Path, reading: Reading, known: Collection[str] = ()) -> Partitions:
+    """Have the workers say what the files hold. ``known``: stores that are missed if they are in none."""
     paths = partition_files(folder)
     found = _united(client, paths, reading)
     files = sorted((one for one in found.files if one.rows), key=lambda one: one.first_store)
@@ -137,10 +138,9 @@ def take_census(client: Client, folder: Path, reading: Reading) -> Partitions:
             f"{len(shared)} stores are in more than one file ({name_some(shared, len(shared))}).",
             "write all rows of a store to one file.",
         )
-    missing = sorted(set(found.before.to_pylist()) - set(found.stores.to_pylist()))
+    missing = sorted({*known, *found.before.to_pylist()}.difference(found.stores.to_pylist()))
     traffic = Traffic(sent=sum(map(len, paths)), received=found.nbytes)
-    skus = found.skus.take(pc.array_sort_indices(found.skus))
-    return Partitions(reading, tuple(files), skus, tuple(missing), traffic)
+    return Partitions(reading, tuple(files), found.stores.sort(), found.skus.sort(), tuple(missing), traffic)
 
 
 def load_blocks(client: Client, week: Partitions, block_entries: int = BLOCK_ENTRIES) -> ClusterBlocks:

@@ -137,7 +137,7 @@ def test_ids_and_rows_of_many_files_are_those_of_one(cluster, tmp_path):
 
 def test_stores_in_several_files_are_named_once_wherever_the_files_are(cluster, tmp_path):
     for k in range(FILES):
-        stores = [f"S{k:02d}"] + ["S00"] * (k in (1, FILES - 1)) + ["S01"] * (k == FILES - 1)
+        stores = [f"S{k:02d}"] + ["S00"] * (k == 1) + ["S01"] * (k == FILES - 1)  # near, and far
         rows(stores, ["K1"]).to_parquet(tmp_path / f"{k:02d}.parquet")
     with connected(cluster) as client, pytest.raises(DataError, match=r"2 stores are .* \(S00, S01\)"):
         take_census(client, tmp_path, Reading(WEEK))
@@ -259,3 +259,40 @@ def test_a_relative_path_is_the_same_folder_on_workers_that_are_elsewhere(cluste
     request = make_request(settings, week="2027-W01", sales="sales", shadow=True, changes={})
     with pytest.raises(DataError, match=f"no row of 2027-W01 is in {tmp_path / 'sales'}"):
         run_blocks(request, settings, Steps(quiet=True), _tracking())
+
+
+def noisy_week(folder, files, week, seed=0):
+    """Files of ten stores and 60 SKUs each, with rows of this week alone."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    for k in files:
+        part = rows([f"S{10 * k + i:03d}" for i in range(10)], [f"K{j:02d}" for j in range(60)], week)
+        part.assign(units=rng.poisson(3.0, len(part))).to_parquet(folder / f"{k}.parquet")
+    return folder
+
+
+def test_stores_whose_file_is_missing_with_their_past_are_missed(cluster, tmp_path):
+    """They were published the week before; a store that was not for long enough is no longer expected."""
+    from ew_pipeline.distribute.run_blocks import run_blocks
+
+    settings = Settings(home=tmp_path / "home", dask_address=cluster)
+    lenient = {"detector": {"rank": 1}, "gate": {"max_flagged_share": 1, "min_pairs": 1}}
+
+    def run(week, files, **asked):
+        folder = noisy_week(tmp_path / week, files, week)
+        request = make_request(settings, week=week, sales=str(folder), changes=lenient, **asked)
+        return run_blocks(request, settings, Steps(quiet=True), _tracking())
+
+    def enough(outcome):
+        return next(check for check in outcome.result.gate if check.name == "enough stores")
+
+    assert run("2025-W30", [9], override_why="a test").status == "published"  # too long ago
+    first = run(WEEK, range(4), override_why="a test")
+    assert first.status == "published"
+    assert first.result.coverage.stores_missing == ()
+    then = run("2026-W31", [0, 2, 3], shadow=True)
+    gone = tuple(f"S{k:03d}" for k in range(10, 20))
+    assert then.result.coverage.stores_missing == gone
+    assert then.result.coverage.stores_expected == 40
+    assert not enough(then).passed
+    assert "30 of 40 stores reported (75%)" in enough(then).words
