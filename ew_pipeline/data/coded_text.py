@@ -48,8 +48,22 @@ class CodedText:
         return np.unique(self.texts[seen])
 
     def places(self, ids: Texts) -> Codes:
-        """Of each row, where its text is among the sorted ``ids``."""
-        return np.asarray(np.searchsorted(ids, self.texts).astype(np.int32)[self.codes])
+        """Of each row, where its text is among the sorted ``ids``; a row whose text is not there is an error.
+
+        A text that no row has need not be there.
+        """
+        found = np.searchsorted(ids, self.texts).astype(np.int32)
+        there = np.zeros(found.size, dtype=np.bool_)
+        inside = found < ids.size
+        there[inside] = ids[found[inside]] == self.texts[inside]
+        places = np.where(there, found, np.int32(-1))[self.codes]
+        if not there.all() and places.size and places.min() < 0:
+            strange = np.setdiff1d(self.used(), ids)
+            raise DataError(
+                f"{strange.size} ids are not among those that were agreed on: "
+                f"{name_some(strange, strange.size)}."
+            )
+        return np.asarray(places)
 
     def in_order(self) -> CodedText:
         """With the texts that are used alone, sorted."""

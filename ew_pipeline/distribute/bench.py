@@ -25,7 +25,8 @@ from ew_pipeline.algorithm.row_blocks import Blocks, LocalBlocks, RowBlock, arra
 from ew_pipeline.console import emit_json, messages, results, step
 from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import connected
-from ew_pipeline.distribute.partitions import Reading, load_blocks, read_block, take_census
+from ew_pipeline.distribute.file_rows import Reading
+from ew_pipeline.distribute.partitions import census, load_blocks, read_block, take_census
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -184,14 +185,11 @@ def _sweeps(state: BlockSweeps, sweeps: int) -> None:
 
 def _local(paths: list[Path], like: ClusterBlocks) -> LocalBlocks:
     blocks, first_entry = [], 0
-    ids = [pd.read_parquet(path, columns=["store_id", "sku_id"]) for path in paths]
-    skus = np.unique(np.concatenate([frame["sku_id"].to_numpy(dtype=str) for frame in ids]))
-    for k, (path, frame) in enumerate(zip(paths, ids, strict=True)):
-        stores = np.unique(frame["store_id"].to_numpy(dtype=str))
-        blocks.append(
-            read_block([str(path)], Reading(WEEK), stores, skus, int(like.row_bounds[k]), first_entry)
-        )
-        first_entry += len(frame)
+    found = [census(str(path), Reading(WEEK)) for path in paths]
+    skus = np.unique(np.concatenate([one.skus.to_numpy(zero_copy_only=False) for one in found]).astype(str))
+    for k, one in enumerate(found):
+        blocks.append(read_block(one.files, Reading(WEEK), skus, int(like.row_bounds[k]), first_entry))
+        first_entry += one.rows
     return LocalBlocks(tuple(blocks), like.shape, like.row_bounds, like.n_observed)
 
 

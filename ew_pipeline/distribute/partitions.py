@@ -1,31 +1,34 @@
 """A week that lies in many parquet files, each with some stores of its own, as row blocks.
 
 The client never sees the rows. A first pass over the files agrees on the ids: each worker says which stores
-and SKUs are in its files, how many rows, and the hash of each file; a second one reads every file where its
-block will be held.
+and SKUs are in its files, how many rows, and the hash of each file; what they say is united on the workers, a
+few files at a time, so that of ids that many files share the client gets one copy. A second pass reads every
+file where its block will be held, and only if it still has the hash of the first: so does each later one, for
+a block that was lost with its worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from ew_pipeline.algorithm.row_blocks import RowBlock
-from ew_pipeline.data.coded_text import CodedText
+from ew_pipeline.algorithm.types import Int64
+from ew_pipeline.data.coded_text import Texts
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.data.snapshot import NOT_KEPT
-from ew_pipeline.distribute.blocks import ClusterBlocks
+from ew_pipeline.distribute.blocks import ClusterBlocks, Traffic
+from ew_pipeline.distribute.cluster import ClusterError, end_of_worker
+from ew_pipeline.distribute.file_rows import FileRows, Reading
 from ew_pipeline.errors import DataError, UsageError, name_some
-from ew_pipeline.provenance import canonical_hash, file_hash
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
+from ew_pipeline.provenance import canonical_hash
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,36 +36,48 @@ if TYPE_CHECKING:
 # Of a block, about. Not taken from the number of workers: where the blocks are cut decides the order of
 # additions, and the same data are to give the same result on every cluster.
 BLOCK_ENTRIES = 10_000_000
-COLUMNS = ("store_id", "sku_id", "week", "units")
-PROMO = "promo"
-Ids = NDArray[np.str_]
+TOGETHER = 8  # censuses that one task unites
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """What the client keeps of one file. ``first_store``: empty where no row is of the week."""
+
+    path: str
+    sha256: str
+    rows: int
+    promoted: int
+    stores: int
+    first_store: str
+
+    @property
+    def nbytes(self) -> int:
+        """Under way, about: the path, the hash, numbers."""
+        return len(self.path) + 100
 
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """What one file holds of the week; ``before``: the stores with a row of the weeks before it."""
+    """What some files hold of the week: ids once each, in any order, as Arrow's texts, which take a third of
+    NumPy's. ``before``: the stores with a row of the weeks before it; ``shared``: those in several files."""
 
-    path: str
-    stores: Ids
-    skus: Ids
-    rows: int
-    promoted: int
-    before: Ids
-    sha256: str
+    files: tuple[InputFile, ...]
+    stores: pa.Array
+    skus: pa.Array
+    before: pa.Array
+    shared: pa.Array
 
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.files)
 
-@dataclass(frozen=True)
-class Reading:
-    """Which rows of a file are read: those of the week, promoted ones or not. ``recent``: how many weeks
-    before it tell which stores there are."""
+    @property
+    def nbytes(self) -> int:
+        ids = (self.stores, self.skus, self.before, self.shared)
+        return sum(int(one.nbytes) for one in ids) + sum(one.nbytes for one in self.files)
 
-    week: str
-    recent: int = 0
-    without_promoted: bool = False
-
-    @classmethod
-    def of(cls, week: Week, config: RunConfig) -> Reading:
-        return cls(str(week), config.recent_weeks, config.promotions == "exclude")
+    def __sizeof__(self) -> int:  # who holds it goes by that
+        return self.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +85,11 @@ class Partitions:
     """A week as it lies in its files: ``files`` are those with rows of it, by their first store."""
 
     reading: Reading
-    files: tuple[Census, ...]
+    files: tuple[InputFile, ...]
+    store_ids: pa.Array  # sorted, as are the SKUs
+    skus: pa.Array
     missing: tuple[str, ...]  # stores that had rows in the weeks before
+    traffic: Traffic = field(default_factory=Traffic)  # of the census
 
     @property
     def data_hash(self) -> str:
@@ -89,12 +107,16 @@ class Partitions:
 
     @property
     def stores(self) -> int:
-        return sum(len(one.stores) for one in self.files)
+        return len(self.store_ids)
 
 
 def partition_files(folder: Path) -> list[str]:
-    """The parquet files of a partitioned input, by name."""
-    files = sorted(str(path) for path in folder.rglob("*.parquet")) if folder.is_dir() else []
+    """The parquet files of a partitioned input, by name; what begins with . or _ is somebody's scratch."""
+    files = sorted(
+        str(path)
+        for path in folder.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and path.is_file()
+    )
     if not files:
         raise UsageError(
             f"{folder} is no folder of parquet files.",
@@ -103,66 +125,90 @@ def partition_files(folder: Path) -> list[str]:
     return files
 
 
-def take_census(client: Client, folder: Path, reading: Reading) -> Partitions:
-    """Have the workers say what the files hold."""
-    files = partition_files(folder)
-    found: list[Census] = client.gather(client.map(census, files, reading=reading, pure=False))
-    seen = sorted((one for one in found if one.rows), key=lambda one: str(one.stores[0]))
-    if not seen:
+def take_census(client: Client, folder: Path, reading: Reading, known: Collection[str] = ()) -> Partitions:
+    """Have the workers say what the files hold. ``known``: stores that are missed if they are in none."""
+    paths = partition_files(folder)
+    found = _united(client, paths, reading)
+    files = sorted((one for one in found.files if one.rows), key=lambda one: one.first_store)
+    if not files:
         raise DataError(f"no row of {reading.week} is in {folder}.", "check the week and the folder.")
-    _refuse_shared_stores(seen)
-    here = np.concatenate([one.stores for one in seen])
-    missing = np.setdiff1d(np.concatenate([one.before for one in found]), here)
-    return Partitions(reading, tuple(seen), tuple(str(store) for store in missing))
+    if len(found.shared):
+        shared = sorted(found.shared.to_pylist())
+        raise DataError(
+            f"{len(shared)} stores are in more than one file ({name_some(shared, len(shared))}).",
+            "write all rows of a store to one file.",
+        )
+    missing = sorted({*known, *found.before.to_pylist()}.difference(found.stores.to_pylist()))
+    traffic = Traffic(sent=sum(map(len, paths)), received=found.nbytes)
+    return Partitions(reading, tuple(files), found.stores.sort(), found.skus.sort(), tuple(missing), traffic)
 
 
 def load_blocks(client: Client, week: Partitions, block_entries: int = BLOCK_ENTRIES) -> ClusterBlocks:
     """The week as blocks of about ``block_entries`` on the workers, cut between files."""
-    skus: Ids = np.unique(np.concatenate([one.skus for one in week.files]))
     groups = _groups(week.files, block_entries)
-    stores = tuple(np.sort(np.concatenate([one.stores for one in group])) for group in groups)
-    rows = np.concatenate([[0], np.cumsum([len(own) for own in stores])]).astype(np.int64)
-    entries = np.concatenate([[0], np.cumsum([sum(one.rows for one in group) for group in groups])])
-    shared = client.submit(_same, skus, pure=False)
+    rows = _bounds(sum(one.stores for one in group) for group in groups)
+    entries = _bounds(sum(one.rows for one in group) for group in groups)
+    shared = client.submit(_as_texts, week.skus, pure=False)
     futures = [
-        client.submit(
-            read_block,
-            [one.path for one in group],
-            week.reading,
-            own,
-            shared,
-            int(rows[k]),
-            int(entries[k]),
-            pure=False,
-        )
-        for k, (group, own) in enumerate(zip(groups, stores, strict=True))
+        client.submit(read_block, group, week.reading, shared, int(rows[k]), int(entries[k]), pure=False)
+        for k, group in enumerate(groups)
     ]
-    shape = (int(rows[-1]), len(skus))
-    return ClusterBlocks(client, tuple(futures), shape, rows, int(entries[-1]))
+    sent = week.traffic.sent + week.skus.nbytes + sum(one.nbytes for one in week.files)
+    return ClusterBlocks(
+        client,
+        tuple(futures),
+        (int(rows[-1]), len(week.skus)),
+        rows,
+        int(entries[-1]),
+        traffic=Traffic(sent=sent, received=week.traffic.received),
+    )
 
 
 def census(path: str, reading: Reading) -> Census:
     """On a worker: which stores and SKUs are in a file, how many rows of the week, and its hash."""
-    part = _Part.read(path, reading, ("store_id", "sku_id", "week"))
-    return Census(
+    part = FileRows.read(path, reading, ("store_id", "sku_id", "week"))
+    stores = part.stores.used()
+    facts = InputFile(
         path=path,
-        stores=part.stores.used(),
-        skus=part.skus.used(),
+        sha256=part.sha256,
         rows=part.stores.codes.size,
         promoted=part.promoted,
-        before=part.before,
-        sha256=file_hash(path),
+        stores=stores.size,
+        first_store=str(stores[0]) if stores.size else "",
+    )
+    return Census(
+        files=(facts,),
+        stores=_as_arrow(stores),
+        skus=_as_arrow(part.skus.used()),
+        before=_as_arrow(part.before),
+        shared=_as_arrow(()),
+    )
+
+
+def unite(parts: Sequence[Census]) -> Census:
+    """On a worker: what the files of all these hold."""
+    stores = pc.value_counts(pa.concat_arrays([part.stores for part in parts]))
+    ids, times = stores.field("values"), stores.field("counts")
+    several = ids.filter(pc.greater(times, 1))
+    return Census(
+        files=tuple(one for part in parts for one in part.files),
+        stores=ids,
+        skus=_each_once([part.skus for part in parts]),
+        before=_each_once([part.before for part in parts]),
+        shared=_each_once([several, *(part.shared for part in parts)]),
     )
 
 
 def read_block(
-    paths: Sequence[str], reading: Reading, stores: Ids, skus: Ids, first_row: int, first_entry: int
+    files: Sequence[InputFile], reading: Reading, skus: Texts, first_row: int, first_entry: int
 ) -> RowBlock:
-    """On a worker: the rows of its stores, checked as any ``SalesMatrix`` is."""
-    parts = [_Part.read(path, reading, COLUMNS) for path in paths]
+    """On a worker: the rows of the files that the census saw, checked as any ``SalesMatrix`` is."""
+    parts = [FileRows.read(one.path, reading, sha256=one.sha256) for one in files]
+    stores = np.unique(np.concatenate([part.stores.used() for part in parts]))
+    places = [part.places(stores, skus) for part in parts]
     sales = SalesMatrix.from_coo(
-        np.concatenate([part.stores.places(stores) for part in parts]),
-        np.concatenate([part.skus.places(skus) for part in parts]),
+        np.concatenate([rows for rows, _ in places]),
+        np.concatenate([columns for _, columns in places]),
         np.concatenate([part.units for part in parts]),
         (len(stores), len(skus)),
         store_ids=stores,
@@ -172,77 +218,45 @@ def read_block(
     return RowBlock.of(sales, first_row, first_entry)
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """The rows of one file that are read; a text is made of distinct ids alone."""
+def _united(client: Client, paths: Sequence[str], reading: Reading) -> Census:
+    """One graph for all files: whoever orders it unites as it goes, and holds few censuses at a time."""
+    from dask.delayed import delayed
+    from distributed import KilledWorker
 
-    stores: CodedText
-    skus: CodedText
-    units: NDArray[Any]
-    promoted: int
-    before: Ids
-
-    @classmethod
-    def read(cls, path: str, reading: Reading, columns: Sequence[str]) -> _Part:
-        """Weeks may be labels or the date they start. ``units`` are read where they are asked for."""
-        there = pq.read_schema(path).names
-        missing = set(columns) - set(there)
-        if missing:
-            raise DataError(
-                f"{path} has no column {', '.join(sorted(missing))}.",
-                "see ew_pipeline/schema.py for the columns.",
-            )
-        promo = [PROMO] if reading.without_promoted and PROMO in there else []
-        texts = ["store_id", "sku_id", "week"]
-        table = pq.read_table(path, columns=[*columns, *promo], read_dictionary=texts)
-        stores, skus, weeks = (_coded(table[name], path, name) for name in texts)
-        week = Week.parse(reading.week)
-        labels = [Week.parse(label[:10]) for label in weeks.texts.tolist()]
-        rows = np.array([label == week for label in labels], dtype=bool)[weeks.codes]
-        earlier = np.array([week.shift(-reading.recent) <= label < week for label in labels], dtype=bool)
-        promoted = rows & _promoted(table[PROMO]) if promo else np.zeros(rows.size, dtype=bool)
-        kept = rows & ~promoted
-        units = table["units"].to_numpy()[kept] if "units" in columns else np.empty(0)
-        return cls(
-            stores.kept(kept),
-            skus.kept(kept),
-            units,
-            int(np.count_nonzero(promoted)),
-            stores.kept(earlier[weeks.codes]).used(),
-        )
+    keys = {f"census-{uuid4().hex}": path for path in paths}
+    level: list[Any] = [
+        delayed(census, traverse=False)(path, reading, dask_key_name=key) for key, path in keys.items()
+    ]
+    while len(level) > 1:
+        level = [delayed(unite)(level[k : k + TOGETHER]) for k in range(0, len(level), TOGETHER)]
+    try:
+        found: Census = client.compute(level[0]).result()
+    except KilledWorker as error:
+        raise ClusterError(
+            f"the ids of {keys.get(str(error.task), 'the files')} were not taken: {end_of_worker(error)}.",
+            "give the workers more memory, or cut the input into smaller files.",
+        ) from error
+    return found
 
 
-def _coded(column: pa.ChunkedArray, path: str, name: str) -> CodedText:
-    if column.null_count:
-        raise DataError(
-            f"{column.null_count} rows of {path} have no {name}.",
-            "fill in the ids and week of every row.",
-        )
-    return CodedText.of(column)
+def _each_once(ids: list[pa.Array]) -> pa.Array:
+    return pc.unique(pa.concat_arrays(ids))
 
 
-def _promoted(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Flags, or numbers other than zero; nothing said is no."""
-    flags = column.cast(pa.float64()) if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
-    return np.asarray(flags.fill_null(0).to_numpy() != 0)
+def _as_arrow(ids: Iterable[str]) -> pa.Array:
+    return pa.array(ids, pa.string())
 
 
-def _same(skus: Ids) -> Ids:
-    return skus
+def _as_texts(ids: pa.Array) -> Texts:
+    return np.array(ids.to_pylist(), dtype=np.str_)
 
 
-def _refuse_shared_stores(seen: Sequence[Census]) -> None:
-    stores, times = np.unique(np.concatenate([one.stores for one in seen]), return_counts=True)
-    twice = stores[times > 1]
-    if twice.size:
-        raise DataError(
-            f"{twice.size} stores are in more than one file ({name_some(twice, twice.size)}).",
-            "write all rows of a store to one file.",
-        )
+def _bounds(sizes: Iterable[int]) -> Int64:
+    return np.concatenate([[0], np.cumsum(list(sizes))]).astype(np.int64)
 
 
-def _groups(seen: Sequence[Census], block_entries: int) -> list[list[Census]]:
+def _groups(files: Sequence[InputFile], block_entries: int) -> list[list[InputFile]]:
     """Neighbouring files together, as long as they begin within the same ``block_entries`` rows."""
-    rows = np.array([one.rows for one in seen])
+    rows = np.array([one.rows for one in files])
     group = (np.cumsum(rows) - rows) // block_entries
-    return [[seen[k] for k in np.flatnonzero(group == g).tolist()] for g in np.unique(group)]
+    return [[files[k] for k in np.flatnonzero(group == g).tolist()] for g in np.unique(group)]

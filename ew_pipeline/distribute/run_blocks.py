@@ -18,8 +18,11 @@ from ew_pipeline.algorithm.large_tier import large_warnings
 from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import check_workers, connected
 from ew_pipeline.distribute.decide import SEGMENT, Decided, decide_by_blocks, pairs_without_sales
+from ew_pipeline.distribute.file_rows import Reading
 from ew_pipeline.distribute.fit import FittedBlocks, fit_by_blocks
-from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, Reading, load_blocks, take_census
+from ew_pipeline.distribute.inputs import published_stores, write_inputs
+from ew_pipeline.distribute.partitions import BLOCK_ENTRIES, Partitions, load_blocks, take_census
+from ew_pipeline.distribute.weeks import with_absolute_paths
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.ledger import Ledger
@@ -40,8 +43,7 @@ from ew_pipeline.weekly.run import Outcome, conclude, last_ranks, provenance_of,
 from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
-INPUTS = "inputs.json"  # in the run's folder: the files that were read, with their hashes
-BLOCKS = "blocks.json"  # there too: work done, bytes of arrays moved, rows beside them
+BLOCKS = "blocks.json"  # in the run's folder: work done, bytes of arrays moved, rows beside them
 THREADS = 1  # of a block: a worker has as many blocks at a time as it has threads
 
 
@@ -65,7 +67,8 @@ def run_blocks(
     block_entries: int = BLOCK_ENTRIES,
 ) -> Outcome:
     """Run one week. What it made is in ``runs/<run_id>``, the scores of all pairs in ``scores`` there."""
-    request = replace(request, blocks_on=_refuse_what_blocks_cannot(request, settings))
+    address = _refuse_what_blocks_cannot(request, settings)
+    request = replace(with_absolute_paths(request), blocks_on=address)
 
     def compute(ledger: Ledger, attempt: Attempt) -> Outcome:
         return _run(request, settings, steps, tracking, ledger, attempt, block_entries)
@@ -85,15 +88,16 @@ def _run(
     week, config = request.week, request.config
     with connected(str(request.blocks_on)) as client:
         check_workers(client, settings, {"sales": request.sales})
+        known = published_stores(ledger, settings.runs, week, config.recent_weeks)
         files = steps(
             "agree on ids",
-            lambda: take_census(client, Path(request.sales), Reading.of(week, config)),
+            lambda: take_census(client, Path(request.sales), Reading.of(week, config), known),
             detail=lambda found: f"{found.rows:,} rows in {len(found.files)} files",
         )
         provenance = provenance_of(files.data_hash, config, steps)
         if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
             return same
-        _write(attempt.folder / INPUTS, _inputs(files))
+        write_inputs(attempt.folder, files)
         blocks = load_blocks(client, files, block_entries)
         computed = _compute(blocks, request, attempt.folder, steps)
         _write(attempt.folder / BLOCKS, _work(blocks, computed))
@@ -233,13 +237,6 @@ def _pricing(config: RunConfig) -> Pricing:
     words = "the posterior of the week's fit is priced"
     words += "" if config.probability == "posterior" else ": by row blocks the week is looked at alone"
     return Pricing(config.probability, "posterior", words)
-
-
-def _inputs(files: Partitions) -> dict[str, Any]:
-    return {
-        "data_hash": files.data_hash,
-        "files": {one.path: {"sha256": one.sha256, "rows": one.rows} for one in files.files},
-    }
 
 
 def _work(blocks: ClusterBlocks, computed: Computed) -> dict[str, Any]:
