@@ -25,6 +25,7 @@ from ew_pipeline.evaluate.view import TruthLabels
 from ew_pipeline.week import Week
 
 IntArray = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 ZERO_RULES = ("auto", "explicit", "listing", "inferred")
 TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y")
 TRUTH_COLUMNS = ("label", "anomaly", "truth", "outcome", "oos_frac")
@@ -282,11 +283,7 @@ def _fill_listed(panel: Panel, listed: pd.DataFrame, numbered: bool) -> Panel:
     first = _week_number(panel.weeks[0], numbered)
     start = _bounds(listed, "first_week", numbered, 0, first)
     end = _bounds(listed, "last_week", numbered, panel.n_weeks - 1, first)
-    ranged = np.zeros(panel.units.shape, dtype=np.bool_)
-    week = np.arange(panel.n_weeks)
-    for at, begins, ends in zip(row, start, end, strict=True):
-        if at >= 0:
-            ranged[at] |= (week >= begins) & (week <= ends)
+    ranged = _ranged(panel, row, np.maximum(start, 0), np.minimum(end, panel.n_weeks - 1))
     reported = np.zeros((panel.store_ids.size, panel.n_weeks), dtype=np.bool_)
     np.logical_or.at(reported, panel.store, panel.observed)
     units = panel.units.copy()
@@ -299,10 +296,18 @@ def _fill_listed(panel: Panel, listed: pd.DataFrame, numbered: bool) -> Panel:
     return filled.take(kept)
 
 
+def _ranged(panel: Panel, row: IntArray, start: IntArray, end: IntArray) -> Flags:
+    """Whether each pair is listed in each week: lines that have begun by then less those that have ended."""
+    known = (row >= 0) & (start <= end)
+    change = np.zeros((panel.n_pairs, panel.n_weeks + 1), dtype=np.int32)
+    np.add.at(change, (row[known], start[known]), 1)
+    np.add.at(change, (row[known], end[known] + 1), -1)
+    return np.asarray(np.cumsum(change, axis=1)[:, :-1] > 0)
+
+
 def _bounds(listed: pd.DataFrame, name: str, numbered: bool, otherwise: int, first: int) -> IntArray:
     if name not in listed:
         return np.full(len(listed), otherwise)
-    text = listed[name].fillna("").astype("str").str.strip()
-    return np.array(
-        [_week_number(value, numbered) - first if value else otherwise for value in text], dtype=np.int64
-    )
+    place, texts = pd.factorize(listed[name].fillna("").astype("str").str.strip())
+    numbers = [_week_number(text, numbered) - first if text else otherwise for text in texts]
+    return np.array(numbers, dtype=np.int64)[place]

@@ -168,15 +168,15 @@ def test_numbers_are_equal_to_1e_9_absolute_below_one_and_relative_above():
     names = list("abcde")
     stored = pd.Series([0.5, 1e6, np.nan, np.nan, 2.0])
     made = pd.Series([0.5 + 1e-10, 1e6 + 1e-4, np.nan, 1.0, 2.0 + 1e-8])
-    found = compare_numbers("scores", "x", stored, made, names)
+    found = compare_numbers("scores", "x", stored, made, names.__getitem__)
     assert (found.compared, found.different) == (5, 2)  # d: absent on one side; e: 1e-8
     assert found.example.startswith("d: nan stored")
 
 
 def test_absent_texts_are_alike_however_a_column_says_so():
     stored = pd.Series([pd.NA, True, "x"], dtype="object")
-    assert compare_texts("theta", "t", stored, pd.Series([np.nan, True, "x"]), list("abc")).equal
-    assert compare_texts("theta", "t", stored, pd.Series([None, False, "x"]), list("abc")).different == 1
+    assert compare_texts("theta", "t", stored, pd.Series([np.nan, True, "x"]), "abc".__getitem__).equal
+    assert compare_texts("theta", "t", stored, pd.Series([None, False, "x"]), "abc".__getitem__).different == 1
 
 
 def test_pairs_of_either_side_alone_are_counted():

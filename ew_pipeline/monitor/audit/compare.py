@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 TOLERANCE = 1e-9
+Name = Callable[[int], str]  # of the k-th pair or segment; asked for the one that is shown
 KEY = ["store_id", "sku_id"]
 NUMBERS = (
     "units",
@@ -65,7 +66,10 @@ def compare_pairs(where: str, stored: pd.DataFrame, made: pd.DataFrame) -> Itera
         example = f"{' '.join(only[0])}: {side}"
     yield Comparison(where, "pairs", len(stored), len(only), float(len(only)), example)
     stored, made = stored.loc[both], made.loc[both]
-    names = [" ".join(key) for key in both]
+
+    def names(k: int) -> str:
+        return " ".join(both[k])
+
     for column in NUMBERS:
         if column in stored and column in made:
             yield compare_numbers(where, column, stored[column], made[column], names)
@@ -81,14 +85,17 @@ def compare_fits(stored: pd.DataFrame, made: pd.DataFrame) -> Iterator[Compariso
     other = stored.index.symmetric_difference(made.index)
     example = f"segment {other[0]}" if len(other) else ""
     yield Comparison("theta", "segments", len(stored), len(other), float(len(other)), example)
-    names = [f"segment {name}" for name in both]
+
+    def names(k: int) -> str:
+        return f"segment {both[k]}"
+
     for column in THETA:
         yield compare_numbers("theta", column, stored.loc[both, column], made.loc[both, column], names)
     for column in FIT_TEXTS:
         yield compare_texts("theta", column, stored.loc[both, column], made.loc[both, column], names)
 
 
-def compare_numbers(where: str, what: str, stored: Any, made: Any, names: Sequence[str]) -> Comparison:
+def compare_numbers(where: str, what: str, stored: Any, made: Any, name_of: Name) -> Comparison:
     """Equal to 1e-9, absolute below one and relative above; absent equals absent."""
     a = np.asarray(pd.to_numeric(stored).astype("float64"), dtype=np.float64)
     b = np.asarray(pd.to_numeric(made).astype("float64"), dtype=np.float64)
@@ -99,17 +106,17 @@ def compare_numbers(where: str, what: str, stored: Any, made: Any, names: Sequen
     example = ""
     if wrong.any():
         worst = int(np.argmax(np.where(wrong, np.where(absent, np.inf, gap), -1.0)))
-        example = f"{names[worst]}: {a[worst]:.12g} stored, {b[worst]:.12g} replayed"
+        example = f"{name_of(worst)}: {a[worst]:.12g} stored, {b[worst]:.12g} replayed"
     return Comparison(where, what, a.size, int(wrong.sum()), float(gap.max(initial=0.0)), example)
 
 
-def compare_texts(where: str, what: str, stored: Any, made: Any, names: Sequence[str]) -> Comparison:
+def compare_texts(where: str, what: str, stored: Any, made: Any, name_of: Name) -> Comparison:
     a, b = (_texts(values) for values in (stored, made))
     wrong = np.asarray(a != b, dtype=bool)
     example = ""
     if wrong.any():
         first = int(np.argmax(wrong))
-        example = f"{names[first]}: {a[first]} stored, {b[first]} replayed"
+        example = f"{name_of(first)}: {a[first]} stored, {b[first]} replayed"
     return Comparison(where, what, a.size, int(wrong.sum()), float(wrong.any()), example)
 
 
