@@ -21,6 +21,7 @@ from ew_pipeline.weekly.kept_files import Arrays, KeptFiles, code_hash
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     "algorithm/*.py",
+    "data/_key_table.py",
     "data/_level_kernels.py",
     "data/history.py",
     "data/panel.py",
