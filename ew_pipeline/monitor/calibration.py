@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import expit
 
 from ew_pipeline.errors import DataError
@@ -130,7 +131,9 @@ class Calibration:
             return np.zeros(sku.size)
         if self.model is None:
             return rivals[self.chosen]
-        rate = np.array([self.sku_rates.get(str(s), self.overall_rate) for s in sku], dtype=np.float64)
+        codes, ids = pd.factorize(sku)  # ids repeat, and each need be looked up once
+        of_ids = [self.sku_rates.get(str(one), self.overall_rate) for one in ids]
+        rate = np.array(of_ids, dtype=np.float64)[codes]
         odds = self.model.log_odds(features[self.model.feature_set], rate)
         return np.asarray(expit(_with_prior(odds, rivals[self.prior]) if self.prior else odds))
 
