@@ -32,7 +32,7 @@ from ew_pipeline.monitor.calibration import MOST_WEEKS, NOTHING, Calibration, La
 
 FloatArray = npt.NDArray[np.float64]
 FeatureSets = Mapping[str, Mapping[str, FloatArray]]
-MOST_TOGETHER = 4  # weeks fitted side by side; for each half a million pairs, half a gigabyte of memory
+MOST_TOGETHER = 4  # weeks fitted side by side, each in 150 MB of memory for half a million pairs
 HARD = ("trailing", "trailing-sku")
 
 

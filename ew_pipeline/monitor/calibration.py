@@ -77,11 +77,10 @@ class Model:
         missing = [name for name in self.features[:-1] if name not in columns]
         if missing:
             raise DataError(f"the calibration needs features that are not there: {', '.join(missing)}.")
-        design = np.column_stack([*(columns[name] for name in self.features[:-1]), sku_rate])
         logistic = Logistic(
             np.array(self.centre), np.array(self.scale), self.intercept, np.array(self.coefficients)
         )
-        return logistic.log_odds(design)
+        return logistic.log_odds_of([*(columns[name] for name in self.features[:-1]), sku_rate])
 
 
 @dataclass(frozen=True)
@@ -338,7 +337,7 @@ def _held_back_odds(
         columns, fitted = _fit(name, others, rates, MOST_ROWS // 2)
         for k in fold:
             table = [weeks[k].features[name][column] for column in columns]
-            found[k] = fitted.log_odds(np.column_stack([*table, rates.of(weeks[k].sku)]))
+            found[k] = fitted.log_odds_of([*table, rates.of(weeks[k].sku)])
     return [found[k] for k in range(len(weeks))]
 
 
