@@ -61,5 +61,6 @@ def test_a_week_without_any_labelled_one_is_fitted_too():
     fits = Counted()
     view = PastView(PANEL, 4, RuleLabels("pair"), Memory(fits, evidence_weeks=1))
     assert POLICY.fit(view, threads=2) == 0
+    assert fits.weeks == [PANEL.weeks[4]]
     POLICY.score(view)
     assert fits.weeks == [PANEL.weeks[4]]

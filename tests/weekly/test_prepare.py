@@ -160,6 +160,7 @@ def test_levels_are_added_to_what_was_assembled(tmp_path):
     assert assembled.has_past
     assert [segment.level for segment in assembled.prepared.segments] == [None]
     (segment,), (whole,) = with_levels(assembled, CONFIG).segments, prepare(snapshot, WEEK, CONFIG).segments
+    assert segment.level.shape == (4,)
     np.testing.assert_array_equal(segment.level, whole.level)
     assert segment.sales is assembled.prepared.segments[0].sales
 

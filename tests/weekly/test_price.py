@@ -13,6 +13,7 @@ from weekly.chain import run_plainly
 
 from ew_pipeline.algorithm.detector import EntrywiseDetector
 from ew_pipeline.data.snapshot import load_snapshot
+from ew_pipeline.evaluate import view
 from ew_pipeline.evaluate.policies import Calibrated, History
 from ew_pipeline.evaluate.registry import CALIBRATED
 from ew_pipeline.evaluate.view import PastView, RuleLabels
@@ -86,7 +87,7 @@ def test_levels_and_fits_of_past_weeks_are_timed_apart_from_what_is_done_with_th
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_price_fits_nothing_after_past_weeks_were_fitted(published, tmp_path, threads):
+def test_a_price_fits_nothing_after_past_weeks_were_fitted(published, tmp_path, threads, monkeypatch):
     home, outcome = published
     result, settings = outcome.result, Settings(home=home)
     prepared = prepare(load_snapshot(result.provenance.data_hash, settings), result.week, result.config)
@@ -95,11 +96,15 @@ def test_a_price_fits_nothing_after_past_weeks_were_fitted(published, tmp_path, 
     past = fit_past_weeks(prepared.past, result.week, result.config, fits, threads=threads)
     assert past.weeks == len(result.pricing.calibration.weeks)
     assert (fits.made, fits.found) == (past.weeks + 1, 0)
+    by_itself = price(prepared, fitted, result.config)
+
+    def refuse(*_):
+        raise AssertionError("the evidence of a week was gathered again")
+
+    monkeypatch.setattr(view, "gather", refuse)
     priced = price(prepared, fitted, result.config, past)
-    assert (fits.made, fits.found) == (past.weeks + 1, 0)
-    (probability,) = priced.probability
-    np.testing.assert_array_equal(probability, price(prepared, fitted, result.config).probability[0])
-    assert priced.pricing == result.pricing
+    assert priced.pricing == by_itself.pricing == result.pricing
+    np.testing.assert_array_equal(priced.probability[0], by_itself.probability[0])
 
 
 def test_the_record_is_kept_and_named_wherever_the_result_is(published):
