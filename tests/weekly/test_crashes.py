@@ -22,7 +22,6 @@ BEFORE_PUBLISHING = (
     "assemble the matrix",
     "level from history",
     "fit the detector",
-    "fit past weeks",
     "price the evidence",
     "decide what to check",
     "track in MLflow",
