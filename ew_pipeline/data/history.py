@@ -20,14 +20,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit, gammaln, logit, xlogy
+from scipy.special import gammaln, logit
 
-from ew_pipeline.data._level_kernels import sweep_factors
-from ew_pipeline.data.panel import Panel
+from ew_pipeline.algorithm.types import Int32, Int64
+from ew_pipeline.data._key_table import fill_table, pair_rows
+from ew_pipeline.data._level_kernels import (
+    Units,
+    excess_variance,
+    fill_window,
+    rates_at,
+    shrunk_levels,
+    sweep_factors,
+    week_effects,
+    weigh_weeks,
+)
+from ew_pipeline.data.panel import Panel, compact
 from ew_pipeline.errors import DataError, UsageError
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 ROUNDS = 3  # expectation, weights, expectation again: they have settled by then
 SWEEPS = 40
@@ -36,20 +46,26 @@ LEAST_TAU2 = 1e-3
 # Only to weigh past weeks: that a few records in a hundred are wrong, and then most sales are lost.
 SUSPECT_RATE, SUSPECT_ALPHA = 0.05, 0.2
 LEAST_WEIGHT = 0.02
+INVERSE_SIZES = (0.01, 2.0)  # of the negative binomial
+MOST_COUNTS = 10_000  # in the table; larger ones are rare
 SMOOTHING = 5.0  # units of expected sales that a store-week or SKU-week must overcome to move
 
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """Past rows as codes, and the pairs of the week in question in row-major order."""
+    """Past weeks of pairs, and which of these the week in question has; pairs are in row-major order.
 
-    store: IntArray
-    sku: IntArray
-    week: IntArray
-    units: FloatArray
-    shape: tuple[int, int, int]
-    wanted_store: IntArray
-    wanted_sku: IntArray
+    ``table``: a row per pair, NaN where not observed; its columns from ``first`` to ``end`` are looked at.
+    ``shape``: stores and SKUs. ``wanted``: rows.
+    """
+
+    store: Int32
+    sku: Int32
+    table: Units
+    first: int
+    end: int
+    shape: tuple[int, int]
+    wanted: Int64
 
 
 def trailing_mean(frame: pd.DataFrame, week: str, weeks: int = 5) -> FloatArray:
@@ -58,12 +74,11 @@ def trailing_mean(frame: pd.DataFrame, week: str, weeks: int = 5) -> FloatArray:
     Order and arguments as ``trailing_level``; promotions are counted like any other week.
     """
     past = _window(frame, week, weeks, drop_promotions=False)
-    pair, wanted = _pairs(past)
-    count = np.bincount(pair, minlength=past.shape[0] * past.shape[1])
-    total = np.bincount(pair, past.units, minlength=count.size)
+    window = past.table[past.wanted, past.first : past.end].astype(np.float64)
+    count = np.count_nonzero(~np.isnan(window), axis=1)
     mean = np.full(count.size, np.nan)
-    np.divide(total, count, out=mean, where=count > 0)
-    return _frozen(mean[wanted])
+    np.divide(np.nansum(window, axis=1), count, out=mean, where=count > 0)
+    return _frozen(mean)
 
 
 def trailing_level(
@@ -99,44 +114,49 @@ def panel_level(
     if t < 1:
         raise DataError(f"the panel has no week before {panel.weeks[t]}.", "fit without a level.")
     first = max(0, t - weeks)
-    kept = panel.observed[:, first:t].copy()
+    table: Units = panel.units
+    end = t
     if panel.promo is not None:
-        kept &= ~panel.promo[:, first:t]
-    row, week = np.nonzero(kept)
-    now = np.flatnonzero(panel.observed[:, t])
-    stores, store = np.unique(panel.store, return_inverse=True)
-    skus, sku = np.unique(panel.sku, return_inverse=True)
-    window = _Window(
-        store=store[row].astype(np.int64),
-        sku=sku[row].astype(np.int64),
-        week=week.astype(np.int64),
-        units=panel.units[:, first:t][kept].astype(np.float64),
-        shape=(stores.size, skus.size, t - first),
-        wanted_store=store[now].astype(np.int64),
-        wanted_sku=sku[now].astype(np.int64),
-    )
+        table = np.where(panel.promo[:, first:t], np.float32(np.nan), table[:, first:t])
+        first, end = 0, t - first
+    stores, store = compact(panel.store, panel.store_ids.size)
+    skus, sku = compact(panel.sku, panel.sku_ids.size)
+    wanted = np.flatnonzero(panel.observed[:, t])
+    window = _Window(store, sku, table, first, end, (stores.size, skus.size), wanted)
     return _level(window, prior_weeks, rank)
 
 
 def _level(past: _Window, prior_weeks: float | None, rank: int) -> FloatArray:
-    code, wanted = _pairs(past)
-    if code.size == 0:  # every past week was on promotion, or nothing was observed: no pair differs
-        return _frozen(np.ones(wanted.size))
-    cells, pair = np.unique(code, return_inverse=True)
-    rank = min(rank, past.shape[0], past.shape[1])
-    weight, effect = np.ones(past.units.size), np.ones(past.units.size)
-    for _ in range(ROUNDS):
-        exposure = np.bincount(pair, weight * effect).astype(np.float64)
-        sold = np.bincount(pair, weight * past.units).astype(np.float64)
-        U, V = _low_rank(cells, sold, exposure, past.shape, rank)
-        expected = _rates(U, V, cells, past.shape)
-        effect = _week_effects(past, weight, expected[pair])
-        inverse_size = _dispersion(past.units, expected[pair] * effect, weight)
-        level = _shrunk(sold, exposure, expected, inverse_size, prior_weeks)
-        weight = _healthy(past.units, level[pair] * effect, inverse_size)
-    position = np.minimum(np.searchsorted(cells, wanted), cells.size - 1)
-    seen = cells[position] == wanted
-    return _frozen(np.maximum(np.where(seen, level[position], _rates(U, V, wanted, past.shape)), LEAST_LEVEL))
+    cells = np.flatnonzero(~np.isnan(past.table[:, past.first : past.end]).all(axis=1))
+    if cells.size == 0:  # every past week was on promotion, or nothing was observed: no pair differs
+        return _frozen(np.ones(past.wanted.size))
+    n, m = past.shape
+    rank, weeks = min(rank, n, m), past.end - past.first
+    starts = np.searchsorted(past.store[cells], np.arange(n + 1)).astype(np.int64)
+    store, sku = past.store[cells], past.sku[cells]
+    units, weight = np.zeros((cells.size, weeks), dtype=past.table.dtype), np.zeros((cells.size, weeks))
+    sold, exposure, expected, level = (np.zeros(cells.size) for _ in range(4))
+    by_store, by_sku = np.empty((n, weeks)), np.empty((m, weeks))
+    fill_window(cells, past.table, past.first, units, weight, sold, exposure)
+    for left in reversed(range(ROUNDS)):
+        U, V = _low_rank(starts, sku, sold, exposure, (n, m), rank)
+        rates_at(store, sku, U, V, LEAST_LEVEL, expected)
+        week_effects(starts, sku, units, weight, expected, SMOOTHING, by_store, by_sku)
+        excess = excess_variance(starts, sku, units, weight, expected, by_store, by_sku)
+        inverse_size = float(np.clip(excess, *INVERSE_SIZES))
+        if prior_weeks is not None:
+            level = (sold + prior_weeks * expected) / (exposure + prior_weeks)
+        else:
+            shrunk_levels(sold, exposure, expected, inverse_size, LEAST_TAU2, level)
+        if left:
+            weigh_weeks(
+                starts, sku, units, level, by_store, by_sku, inverse_size, SUSPECT_ALPHA,
+                _odds_of_counts(units, inverse_size), LEAST_LEVEL, LEAST_WEIGHT, weight, sold, exposure,
+            )  # fmt: skip
+    everywhere = np.empty(past.store.size)
+    rates_at(past.store, past.sku, U, V, LEAST_LEVEL, everywhere)
+    everywhere[cells] = np.maximum(level, LEAST_LEVEL)
+    return _frozen(everywhere[past.wanted])
 
 
 def _window(frame: pd.DataFrame, week: str, weeks: int, *, drop_promotions: bool) -> _Window:
@@ -156,20 +176,31 @@ def _window(frame: pd.DataFrame, week: str, weeks: int, *, drop_promotions: bool
     either = kept | now
     store_code, stores = _codes(frame["store_id"][either])
     sku_code, skus = _codes(frame["sku_id"][either])
-    past, wanted = kept[either], now[either]
-    order = np.lexsort((sku_code[wanted], store_code[wanted]))
+    column = label[either] - (at - before.size)  # the week itself is the last
+    units = frame["units"].to_numpy(dtype=np.float64)[either]
+    single = units.astype(np.float32)
+    exact = np.array_equal(single, units)  # sales are: half the memory, and one kind of table
+    row, pairs = pair_rows(store_code * len(skus) + sku_code)
+    table = np.full((pairs.size, before.size + 1), np.nan, dtype=np.float32 if exact else np.float64)
+    repeated = fill_table(row, column, units, table)
+    if repeated:
+        raise DataError(
+            f"{repeated} rows repeat a pair in one week of {before[0]} to {week}.",
+            "sum them to one row per store, SKU and week.",
+        )
+    store, sku = np.divmod(pairs, len(skus))
     return _Window(
-        store=store_code[past],
-        sku=sku_code[past],
-        week=label[kept] - (at - before.size),
-        units=frame["units"].to_numpy(dtype=np.float64)[kept],
-        shape=(len(stores), len(skus), before.size),
-        wanted_store=store_code[wanted][order],
-        wanted_sku=sku_code[wanted][order],
+        store=store.astype(np.int32),
+        sku=sku.astype(np.int32),
+        table=table,
+        first=0,
+        end=before.size,
+        shape=(len(stores), len(skus)),
+        wanted=np.flatnonzero(~np.isnan(table[:, -1])),
     )
 
 
-def _codes(column: pd.Series[Any]) -> tuple[IntArray, npt.NDArray[np.str_]]:
+def _codes(column: pd.Series[Any]) -> tuple[Int64, npt.NDArray[np.str_]]:
     """(each row's place among the texts, the texts that occur in ascending order).
 
     A text is made for every value that occurs, not for every row: ids often come as categories.
@@ -180,93 +211,25 @@ def _codes(column: pd.Series[Any]) -> tuple[IntArray, npt.NDArray[np.str_]]:
     return place[code].astype(np.int64), texts
 
 
-def _pairs(past: _Window) -> tuple[IntArray, IntArray]:
-    m = past.shape[1]
-    return past.store * m + past.sku, past.wanted_store * m + past.wanted_sku
-
-
 def _low_rank(
-    cells: IntArray, sold: FloatArray, exposure: FloatArray, shape: tuple[int, int, int], rank: int
+    starts: Int64, sku: Int32, sold: FloatArray, exposure: FloatArray, shape: tuple[int, int], rank: int
 ) -> tuple[FloatArray, FloatArray]:
     """sold ~ Poisson(exposure * (U V^T)) by multiplicative updates (KL-NMF), from a fixed start."""
-    n, m, _ = shape
+    n, m = shape
     mean = max(float(sold.sum() / max(exposure.sum(), 1e-9)), 1e-6)
     # A start that treats no direction like another, and is the same for the same table.
     grid = 1.0 + 0.5 * np.cos(np.outer(np.arange(n) + 1.0, np.arange(rank)) * 2.4)
     U = np.sqrt(mean / rank) * grid
     V = np.full((m, rank), np.sqrt(mean / rank))
-    sweep_factors(cells // m, cells % m, sold, exposure, U, V, SWEEPS)
+    sweep_factors(starts, sku, sold, exposure, U, V, SWEEPS)
     return U, V
 
 
-def _rates(U: FloatArray, V: FloatArray, cells: IntArray, shape: tuple[int, int, int]) -> FloatArray:
-    m = shape[1]
-    return np.asarray(np.maximum(np.einsum("er,er->e", U[cells // m], V[cells % m]), LEAST_LEVEL))
-
-
-def _week_effects(past: _Window, weight: FloatArray, expected: FloatArray) -> FloatArray:
-    """Per row: how its store and its SKU moved in its week, 1 for no movement."""
-    n, m, T = past.shape
-    store_week, sku_week = past.store * T + past.week, past.sku * T + past.week
-    by_store, by_sku = np.ones(n * T), np.ones(m * T)
-    sold_store = np.bincount(store_week, weight * past.units, minlength=n * T)
-    sold_sku = np.bincount(sku_week, weight * past.units, minlength=m * T)
-    for _ in range(2):
-        due = np.bincount(store_week, weight * expected * by_sku[sku_week], minlength=n * T)
-        by_store = (sold_store + SMOOTHING) / (due + SMOOTHING)
-        due = np.bincount(sku_week, weight * expected * by_store[store_week], minlength=m * T)
-        by_sku = (sold_sku + SMOOTHING) / (due + SMOOTHING)
-    return np.asarray(by_store[store_week] * by_sku[sku_week])
-
-
-def _dispersion(units: FloatArray, mean: FloatArray, weight: FloatArray) -> float:
-    """1/s0 of a negative binomial by moments: Var = mean + mean²/s0."""
-    excess = float(np.sum(weight * ((units - mean) ** 2 - mean)) / np.sum(weight * mean**2))
-    return float(np.clip(excess, 0.01, 2.0))
-
-
-def _shrunk(
-    sold: FloatArray,
-    exposure: FloatArray,
-    expected: FloatArray,
-    inverse_size: float,
-    prior_weeks: float | None,
-) -> FloatArray:
-    if prior_weeks is not None:
-        return np.asarray((sold + prior_weeks * expected) / (exposure + prior_weeks))
-    seen = np.maximum(exposure, 1e-9)
-    mean = sold / seen
-    noise = (1.0 / expected + inverse_size) / seen
-    # Pairs whose mean is noisy say little about the spread of the true ones.
-    trust = 1.0 / (noise + 0.1) ** 2
-    spread = (mean / expected - 1.0) ** 2 - noise
-    tau2 = max(LEAST_TAU2, float(np.sum(trust * spread) / np.sum(trust)))
-    keep = tau2 / (tau2 + noise)
-    return np.asarray(keep * mean + (1.0 - keep) * expected)
-
-
-def _healthy(units: FloatArray, mean: FloatArray, inverse_size: float) -> FloatArray:
-    """P(healthy) of a pair's week: negative binomial around its level against exponential onset."""
-    mu, s0 = np.maximum(mean, LEAST_LEVEL), 1.0 / inverse_size
-    healthy = (
-        _log_gamma(units, s0)
-        - gammaln(s0)
-        - _log_gamma(units, 1.0)
-        - s0 * np.log1p(mu / s0)
-        + xlogy(units, mu / (s0 + mu))
-    )
-    low = SUSPECT_ALPHA * mu
-    wrong = xlogy(units, low) - (units + 1.0) * np.log1p(low)
-    return np.maximum(expit(logit(1.0 - SUSPECT_RATE) + healthy - wrong), LEAST_WEIGHT)
-
-
-def _log_gamma(units: FloatArray, added: float) -> FloatArray:
-    """log Gamma(units + added). Sales repeat: worked out once for each number that may occur."""
-    whole = units.astype(np.int64)
-    most = int(whole.max(initial=0))
-    if most > units.size or whole.min(initial=0) < 0 or not np.array_equal(whole, units):
-        return np.asarray(gammaln(units + added))
-    return np.asarray(gammaln(np.arange(most + 1) + added))[whole]
+def _odds_of_counts(units: Units, inverse_size: float) -> FloatArray:
+    """What ``weigh_weeks`` adds for every count. Sales repeat: worked out once for each that may occur."""
+    x, size = np.arange(min(float(units.max()), MOST_COUNTS) + 1.0), 1.0 / inverse_size
+    combinations = gammaln(x + size) - gammaln(size) - gammaln(x + 1.0)
+    return np.asarray(logit(1.0 - SUSPECT_RATE) + combinations - x * np.log(size * SUSPECT_ALPHA))
 
 
 def _frozen(values: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 from numpy.typing import NDArray
 
+from ew_pipeline.data._key_table import Whole, fill_table, pair_rows
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.week import Week
@@ -80,9 +81,11 @@ class Panel:
         return self.weeks.index(week)
 
     def until(self, t: int) -> Panel:
-        """What was known at the end of week ``t``: a copy that holds no later column."""
+        """What was known at the end of week ``t``: a panel that holds no later column."""
         if not 0 <= t < self.n_weeks:
             raise UsageError(f"week number {t} is not one of the {self.n_weeks} weeks.")
+        if t == self.n_weeks - 1:  # nothing is later, and nobody can write to it
+            return self
         return Panel(
             self.store_ids,
             self.sku_ids,
@@ -101,13 +104,13 @@ class Panel:
         """
         first = max(0, self.n_weeks - weeks)
         rows = np.flatnonzero(self.observed[:, first:].any(axis=1))
-        stores, store = np.unique(self.store[rows], return_inverse=True)
-        skus, sku = np.unique(self.sku[rows], return_inverse=True)
+        stores, store = compact(self.store[rows], self.store_ids.size)
+        skus, sku = compact(self.sku[rows], self.sku_ids.size)
         recent = Panel(
             self.store_ids[stores],
             self.sku_ids[skus],
-            store.astype(np.int32),
-            sku.astype(np.int32),
+            store,
+            sku,
             self.weeks[first:],
             self.units[rows, first:],
             None if self.promo is None else self.promo[rows, first:],
@@ -135,7 +138,7 @@ class Panel:
         kept = self.observed.any(axis=1)
         digest = hashlib.sha256("\n".join(self.weeks).encode())
         for ids, codes in ((self.store_ids, self.store[kept]), (self.sku_ids, self.sku[kept])):
-            used, place = np.unique(codes, return_inverse=True)
+            used, place = compact(codes, ids.size)
             digest.update(b"\0" + "\n".join(ids[used]).encode() + place.astype("<i4").tobytes())
         units = np.where(self.observed[kept], self.units[kept], np.float32(-1.0))
         digest.update(np.ascontiguousarray(units, dtype="<f4").tobytes())
@@ -152,10 +155,8 @@ class Panel:
         at = np.flatnonzero(self.observed[:, t])
         digest = hashlib.sha256(b"promo" if self.promo is not None else b"")
         for ids, codes in ((self.store_ids, self.store[at]), (self.sku_ids, self.sku[at])):
-            used = np.zeros(ids.size, dtype=np.bool_)
-            used[codes] = True
-            place = np.cumsum(used, dtype=np.int32) - 1
-            digest.update("\n".join(ids[used]).encode() + b"\0" + place[codes].astype("<i4").tobytes())
+            used, place = compact(codes, ids.size)
+            digest.update("\n".join(ids[used]).encode() + b"\0" + place.astype("<i4").tobytes())
         digest.update(self.units[at, t].astype("<f4").tobytes())
         if self.promo is not None:
             digest.update(np.packbits(self.promo[at, t]).tobytes())
@@ -179,8 +180,8 @@ class Panel:
         at = self.observed[:, t]
         if not at.any():
             raise DataError(f"no pair was observed in week {self.weeks[t]}.")
-        stores, i = np.unique(self.store[at], return_inverse=True)
-        skus, j = np.unique(self.sku[at], return_inverse=True)
+        stores, i = compact(self.store[at], self.store_ids.size)
+        skus, j = compact(self.sku[at], self.sku_ids.size)
         return SalesMatrix.from_coo(
             i,
             j,
@@ -190,6 +191,14 @@ class Panel:
             sku_ids=self.sku_ids[skus],
             week=self.weeks[t],
         )
+
+
+def compact(codes: Codes, size: int) -> tuple[npt.NDArray[np.int64], Codes]:
+    """(the codes below ``size`` that occur, ascending; the place of each in them), without sorting."""
+    used = np.zeros(size, dtype=np.bool_)
+    used[codes] = True
+    place = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return np.flatnonzero(used), place[codes]
 
 
 def panel_from_codes(
@@ -211,20 +220,18 @@ def panel_from_keys(
     store_ids: NDArray[np.str_],
     sku_ids: NDArray[np.str_],
     key: npt.NDArray[np.int64],
-    week: npt.NDArray[np.int64],
+    week: Whole,
     units: npt.NDArray[np.float64] | npt.NDArray[np.int32],
     weeks: tuple[str, ...],
     promo: Flags | None = None,
 ) -> Panel:
     """The same with pairs as keys: position of the store times number of SKUs plus position of the SKU."""
     m = max(sku_ids.size, 1)
-    row, pairs = pd.factorize(key, sort=True)
-    cell = row * len(weeks) + week
-    seen = np.zeros(pairs.size * len(weeks), dtype=np.bool_)
-    seen[cell] = True
-    repeated = cell.size - np.count_nonzero(seen)
+    row, pairs = pair_rows(key)
+    table = np.full((pairs.size, len(weeks)), np.nan, dtype=np.float32)
+    repeated = fill_table(row, week, units, table)
     if repeated:
-        order = np.sort(cell)
+        order = np.sort(row.astype(np.int64) * len(weeks) + week)
         twice = np.unique(order[1:][order[1:] == order[:-1]])
         named = (f"{store_ids[pairs[c // len(weeks)] // m]}/{sku_ids[pairs[c // len(weeks)] % m]} in "
                  f"{weeks[c % len(weeks)]}" for c in twice)  # fmt: skip
@@ -232,20 +239,17 @@ def panel_from_keys(
             f"{repeated} rows repeat a pair in one week: {name_some(named, twice.size)}.",
             "sum them to one row per store, SKU and week.",
         )
-    table = np.full(seen.size, np.nan, dtype=np.float32)
-    table[cell] = units
     promoted = None
     if promo is not None:
-        flat = np.zeros(table.size, dtype=np.bool_)
-        flat[cell] = promo
-        promoted = flat.reshape(pairs.size, len(weeks))
+        promoted = np.zeros(table.shape, dtype=np.bool_)
+        promoted[row, week] = promo
     return Panel(
         store_ids,
         sku_ids,
         (pairs // m).astype(np.int32),
         (pairs % m).astype(np.int32),
         weeks,
-        table.reshape(pairs.size, len(weeks)),
+        table,
         promoted,
     )
 

@@ -20,6 +20,7 @@ from ew_pipeline.data.history import panel_level
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError
+from ew_pipeline.evaluate._week_kernels import mean_before, spread_before
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -151,12 +152,10 @@ def _gather(past: Panel, fit: WeekFit) -> Evidence:
     store, sku = past.store[pairs].astype(np.int64), past.sku[pairs].astype(np.int64)
     x = past.units[pairs, t].astype(np.float64)
     level = fit.level
-    trailing, seen = _mean(past, pairs, 5, level)
-    mean_10, _ = _mean(past, pairs, 10, level)
-    window = past.units[pairs, max(0, t - 10) : t].astype(np.float64)
-    known = ~np.isnan(window)
-    n_known = np.maximum(known.sum(axis=1), 1)
-    squared = np.where(known, (window - mean_10[:, None]) ** 2, 0.0).sum(axis=1) / n_known
+    means = {weeks: _mean(past, pairs, weeks, level) for weeks in (2, 5, 10, LONGEST_LOOK)}
+    (trailing, seen), mean_10 = means[5], means[10][0]
+    zero_share, variance = np.empty(pairs.size), np.empty(pairs.size)
+    spread_before(past.units, pairs, t, 10, mean_10, zero_share, variance)
     before = past.units[pairs, t - 1].astype(np.float64)
     promoted = past.promo
     return Evidence(
@@ -168,11 +167,11 @@ def _gather(past: Panel, fit: WeekFit) -> Evidence:
         trailing_weeks=seen,
         level=level,
         last=np.where(np.isnan(before), trailing, before),
-        mean_2=_mean(past, pairs, 2, level)[0],
+        mean_2=means[2][0],
         mean_10=mean_10,
-        mean_26=_mean(past, pairs, LONGEST_LOOK, level)[0],
-        zero_share=(window == 0).sum(axis=1) / n_known,
-        spread=np.log1p(squared / (mean_10 + 0.1)),
+        mean_26=means[LONGEST_LOOK][0],
+        zero_share=zero_share,
+        spread=np.log1p(variance / (mean_10 + 0.1)),
         expected=fit.expected,
         expected_cv=fit.expected_cv,
         posterior=fit.posterior,
@@ -233,11 +232,9 @@ def _cannot_be_fitted(sales: SalesMatrix) -> bool:
 
 def _mean(past: Panel, pairs: IntArray, weeks: int, otherwise: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean of the last weeks before the current one, and how many of them were observed."""
-    t = past.n_weeks - 1
-    window = past.units[pairs, max(0, t - weeks) : t].astype(np.float64)
-    seen = (~np.isnan(window)).sum(axis=1)
-    mean = np.nansum(window, axis=1) / np.maximum(seen, 1)
-    return np.where(seen > 0, mean, otherwise), seen.astype(np.float64)
+    mean, seen = otherwise.copy(), np.empty(pairs.size)
+    mean_before(past.units, pairs, past.n_weeks - 1, weeks, mean, seen)
+    return mean, seen
 
 
 def _move(axis: IntArray, units: FloatArray, due: FloatArray) -> FloatArray:

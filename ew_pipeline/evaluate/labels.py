@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import UsageError
+from ew_pipeline.evaluate._week_kernels import mean_around
 
 LabelRule = Literal["text", "pair", "code"]
 RULES: tuple[str, ...] = get_args(LabelRule)
@@ -70,27 +71,24 @@ def maturity(rule: str) -> int:
 
 def surrounding_mean(panel: Panel, t: int, rule: str, minimum: int = MINIMUM_WEEKS) -> FloatArray:
     """S of every pair; NaN where either side has fewer than ``minimum`` observed weeks."""
+    return _surroundings(panel, t, rule, minimum)[0]
+
+
+def _surroundings(panel: Panel, t: int, rule: str, minimum: int) -> tuple[FloatArray, BoolArray]:
+    """S of every pair, and which have sold before."""
     width = maturity(rule)
     if minimum < 1 or minimum > width:
         raise UsageError(f"minimum is {minimum}; it must be from 1 to {width} weeks.")
-    if t < width or t + width >= panel.n_weeks:
-        return np.full(panel.n_pairs, np.nan)
-    before = panel.units[:, t - width : t].astype(np.float64)
-    after = panel.units[:, t + 1 : t + width + 1].astype(np.float64)
-    n_before, n_after = (~np.isnan(before)).sum(axis=1), (~np.isnan(after)).sum(axis=1)
-    total, count = np.nansum(before, axis=1) + np.nansum(after, axis=1), n_before + n_after
-    if rule == "code":
-        total, count = total + 2.0 * np.nan_to_num(panel.units[:, t].astype(np.float64)), count + 2
-    mean = total / np.maximum(count, 1)
-    mean[(n_before < minimum) | (n_after < minimum)] = np.nan
-    return np.asarray(mean)
+    mean, sold_before = np.full(panel.n_pairs, np.nan), np.zeros(panel.n_pairs, dtype=np.bool_)
+    if width <= t < panel.n_weeks - width:
+        mean_around(panel.units, t, width, minimum, 2 if rule == "code" else 0, mean, sold_before)
+    return mean, sold_before
 
 
 def label_week(panel: Panel, t: int, rule: str = "text", minimum: int = MINIMUM_WEEKS) -> Labels:
     """The labels of week ``t``; none are known when its window is not complete."""
-    S = surrounding_mean(panel, t, rule, minimum)
+    S, sold_before = _surroundings(panel, t, rule, minimum)
     X = panel.units[:, t].astype(np.float64)
-    sold_before = np.nansum(panel.units[:, :t], axis=1) > 0
     known = panel.observed[:, t] & sold_before & (np.nan_to_num(S) > 0)
     threshold = np.full(panel.n_pairs, np.nan)
     threshold[known] = DROP * S[known]

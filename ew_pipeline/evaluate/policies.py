@@ -7,8 +7,9 @@ is then priced. A hard rule gives 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ from ew_pipeline.monitor.calibration import MOST_WEEKS, NOTHING, Calibration, La
 
 FloatArray = npt.NDArray[np.float64]
 FeatureSets = Mapping[str, Mapping[str, FloatArray]]
-Taken = TypeVar("Taken", Evidence, CrossSection)
+MOST_TOGETHER = 4  # weeks fitted side by side, each in 150 MB of memory for half a million pairs
 HARD = ("trailing", "trailing-sku")
 
 
@@ -101,20 +102,48 @@ class Calibrated:
 
     def score(self, view: PastView) -> Score:
         form = "history" if self.history and view.t >= 1 else "cross-section"
-        mature = view.mature(MOST_WEEKS)
-        if self.history and list(mature) == [0]:  # the only labelled week has no past to learn from
-            return Calibrated(self.name, history=False).score(view)
-        first = 1 if self.history else 0
-        weeks = [self._labelled(view, week, labels) for week, labels in mature.items() if week >= first]
+        policy, mature = self._that_learns(view)
+        if policy != self:
+            return policy.score(view)
+        weeks = [self._labelled(view, week, labels) for week, labels in mature.items()]
         learnt = learn(weeks, view.rule, form)
         sku = view.panel.sku_ids[view.panel.sku[view.pairs]]
-        features = self._features(view, None) if learnt.accepted else {}
-        rivals = self._rivals(view, None)
+        evidence = self._evidence(view, view.t)
+        features = _features(evidence) if learnt.accepted else {}
+        rivals = _rivals(evidence, view.rule)
         probability = learnt.probability(features, sku, rivals)
         if learnt.chosen == NOTHING or learnt.chosen in HARD:
             # Still ranked, and finely: who walks a shelf should walk the right one.
             return Score(probability, (probability + rivals[form]) / 2.0, learnt)
         return Score(probability, calibration=learnt)
+
+    def fit(self, view: PastView, threads: int = 1) -> int:
+        """Have the view's memory hold all that ``score`` fits, and say how many weeks that learns from.
+
+        Those weeks, and the week itself against its past, are fitted side by side; no number depends on it.
+        """
+        policy, mature = self._that_learns(view)
+        view.hash_weeks()
+
+        def work(week: int) -> None:
+            if week == view.t:
+                policy._evidence(view, week)
+            else:
+                policy._labelled(view, week, mature[week])
+
+        # The week itself first: nothing of it is kept between runs, so it is never the quick one.
+        with ThreadPoolExecutor(max(1, min(threads, MOST_TOGETHER))) as pool:
+            for _ in pool.map(work, [view.t, *mature]):
+                pass
+        return len(mature)
+
+    def _that_learns(self, view: PastView) -> tuple[Calibrated, Mapping[int, Labels]]:
+        """This policy, or the one without history where that is all there is to learn from, and its weeks."""
+        mature = view.mature(MOST_WEEKS)
+        if self.history and list(mature) == [0]:  # the only labelled week has no past to learn from
+            return Calibrated(self.name, history=False), mature
+        first = 1 if self.history else 0
+        return self, {week: labels for week, labels in mature.items() if week >= first}
 
     def _labelled(self, view: PastView, week: int, labels: Labels) -> LabelledWeek:
         what = f"labelled by {'history' if self.history else 'cross-section'}"
@@ -135,34 +164,36 @@ class Calibrated:
         rows = known[rows]
         if labels.weight is not None:
             weight = weight * labels.weight[pairs[rows]]
+        seen = self._evidence(view, week).take(rows)  # once: the memory may not keep it
         return LabelledWeek(
             week=view.panel.weeks[week],
-            features=self._features(view, week, rows),
+            features=_features(seen),
             sku=view.panel.sku_ids[view.panel.sku[pairs[rows]]],
             anomaly=labels.anomaly[pairs[rows]],
             weight=weight,
-            rivals=self._rivals(view, week, rows),
+            rivals=_rivals(seen, view.rule),
         )
 
-    def _features(
-        self, view: PastView, week: int | None, rows: npt.NDArray[np.int64] | None = None
-    ) -> FeatureSets:
+    def _evidence(self, view: PastView, week: int) -> Evidence | CrossSection:
         if self.history and view.t >= 1:
-            evidence = _some(view.evidence(week), rows)
-            return {"few": few_features(evidence), "many": many_features(evidence)}
-        return {"few": cross_features(_some(view.cross_section(week), rows))}
+            return view.evidence(week)
+        return view.cross_section(week)
 
-    def _rivals(
-        self, view: PastView, week: int | None, rows: npt.NDArray[np.int64] | None = None
-    ) -> dict[str, FloatArray]:
-        if self.history and view.t >= 1:
-            evidence = _some(view.evidence(week), rows)
-            return {
-                "history": label_free(evidence, view.rule),
-                "trailing": trailing_flags(evidence, moved=False),
-                "trailing-sku": trailing_flags(evidence, moved=True),
-            }
-        return {"cross-section": label_free_cross(_some(view.cross_section(week), rows), view.rule)}
+
+def _features(evidence: Evidence | CrossSection) -> FeatureSets:
+    if isinstance(evidence, CrossSection):
+        return {"few": cross_features(evidence)}
+    return {"few": few_features(evidence), "many": many_features(evidence)}
+
+
+def _rivals(evidence: Evidence | CrossSection, rule: str) -> dict[str, FloatArray]:
+    if isinstance(evidence, CrossSection):
+        return {"cross-section": label_free_cross(evidence, rule)}
+    return {
+        "history": label_free(evidence, rule),
+        "trailing": trailing_flags(evidence, moved=False),
+        "trailing-sku": trailing_flags(evidence, moved=True),
+    }
 
 
 def label_free(evidence: Evidence, rule: str) -> FloatArray:
@@ -184,7 +215,3 @@ def trailing_flags(evidence: Evidence, *, moved: bool) -> FloatArray:
     mean = evidence.trailing * (evidence.sku_move_trailing if moved else 1.0)
     low = (evidence.units <= DROP * mean) & (evidence.trailing_weeks > 0)
     return low.astype(np.float64)
-
-
-def _some(whole: Taken, rows: npt.NDArray[np.int64] | None) -> Taken:
-    return whole if rows is None else whole.take(rows)

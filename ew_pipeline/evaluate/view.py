@@ -8,6 +8,7 @@ a cache without learning anything they should not know.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -134,30 +135,34 @@ class LabelledWeeks(Protocol):
 class Memory:
     """What was worked out for past weeks, by what it is and the week.
 
-    ``fits`` and ``labelled`` outlive the process. ``evidence_weeks``: of how many weeks the evidence is kept
-    at most, the largest thing here by far; None for all.
+    ``fits`` and ``labelled`` outlive the process. ``evidence_weeks``: of how many weeks, the latest, the
+    evidence is kept at most, the largest thing here by far; None for all. Weeks may be worked out side by
+    side in threads.
     """
 
     fits: WeekFits | None = None
     evidence_weeks: int | None = None
     labelled: LabelledWeeks | None = None
     _found: dict[tuple[str, int], object] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def get(self, what: str, week: int, kind: type[T]) -> T | None:
         value = self._found.get((what, week))
         return value if isinstance(value, kind) else None
 
     def keep(self, what: str, week: int, value: T) -> T:
-        self._found[(what, week)] = value
-        if isinstance(value, Evidence) and self.evidence_weeks is not None:
-            kept = [key for key, other in self._found.items() if isinstance(other, Evidence)]
-            for key in kept[: -self.evidence_weeks]:
-                del self._found[key]
+        with self._lock:
+            self._found[(what, week)] = value
+            if isinstance(value, Evidence) and self.evidence_weeks is not None:
+                kept = [key for key, other in self._found.items() if isinstance(other, Evidence)]
+                for key in sorted(kept, key=lambda key: key[1])[: -self.evidence_weeks]:
+                    del self._found[key]
         return value
 
     def forget_before(self, week: int) -> None:
         """Drop what lies too far back to be asked for again."""
-        self._found = {key: value for key, value in self._found.items() if key[1] >= week}
+        with self._lock:
+            self._found = {key: value for key, value in self._found.items() if key[1] >= week}
 
 
 class PastView:
@@ -190,6 +195,11 @@ class PastView:
         at = self.t if week is None else week
         found = self.memory.get("cross-section", at, CrossSection)
         return found or self.memory.keep("cross-section", at, gather_cross_section(self.panel.until(at)))
+
+    def hash_weeks(self) -> None:
+        """What ``content`` needs of every week, once before several threads ask for it."""
+        if self.memory.labelled is not None:
+            _ = self.panel.week_hashes
 
     def content(self, week: int, labels: Labels) -> str:
         """What the evidence and the labels of a past week are made from, as a hash."""

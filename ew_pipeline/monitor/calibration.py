@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import expit
 
 from ew_pipeline.errors import DataError
@@ -76,11 +77,10 @@ class Model:
         missing = [name for name in self.features[:-1] if name not in columns]
         if missing:
             raise DataError(f"the calibration needs features that are not there: {', '.join(missing)}.")
-        design = np.column_stack([*(columns[name] for name in self.features[:-1]), sku_rate])
         logistic = Logistic(
             np.array(self.centre), np.array(self.scale), self.intercept, np.array(self.coefficients)
         )
-        return logistic.log_odds(design)
+        return logistic.log_odds_of([*(columns[name] for name in self.features[:-1]), sku_rate])
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ class Calibration:
             return np.zeros(sku.size)
         if self.model is None:
             return rivals[self.chosen]
-        rate = np.array([self.sku_rates.get(str(s), self.overall_rate) for s in sku], dtype=np.float64)
+        codes, ids = pd.factorize(sku)  # ids repeat, and each need be looked up once
+        of_ids = [self.sku_rates.get(str(one), self.overall_rate) for one in ids]
+        rate = np.array(of_ids, dtype=np.float64)[codes]
         odds = self.model.log_odds(features[self.model.feature_set], rate)
         return np.asarray(expit(_with_prior(odds, rivals[self.prior]) if self.prior else odds))
 
@@ -335,7 +337,7 @@ def _held_back_odds(
         columns, fitted = _fit(name, others, rates, MOST_ROWS // 2)
         for k in fold:
             table = [weeks[k].features[name][column] for column in columns]
-            found[k] = fitted.log_odds(np.column_stack([*table, rates.of(weeks[k].sku)]))
+            found[k] = fitted.log_odds_of([*table, rates.of(weeks[k].sku)])
     return [found[k] for k in range(len(weeks))]
 
 

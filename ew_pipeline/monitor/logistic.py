@@ -6,6 +6,7 @@ which on a busy machine takes a hundred times as long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 MAX_STEPS = 50
 TOLERANCE = 1e-4  # of a coefficient, in log-odds per standard deviation
 HALVINGS = 12
+TOGETHER = 4  # rows
 FARTHEST = 6.0  # standard deviations; beyond them a feature says no more than there
 
 
@@ -37,7 +39,16 @@ class Logistic:
         return np.asarray(expit(self.log_odds(features)))
 
     def log_odds(self, features: FloatArray) -> FloatArray:
-        return _linear(_standardised(features, self.centre, self.scale), self.coefficients, self.intercept)
+        return self.log_odds_of([np.ascontiguousarray(column) for column in features.T])
+
+    def log_odds_of(self, columns: Sequence[FloatArray]) -> FloatArray:
+        """The same of features that lie one by one: a table of them all is never made."""
+        eta = np.full(columns[0].size, self.intercept)
+        for column, centre, scale, coefficient in zip(
+            columns, self.centre, self.scale, self.coefficients, strict=True
+        ):
+            _add_feature(column, float(centre), float(scale), float(coefficient), eta)
+        return eta
 
 
 def fit_logistic(features: FloatArray, outcome: FloatArray, weight: FloatArray, ridge: float) -> Logistic:
@@ -90,6 +101,14 @@ def _objective(
 
 
 @njit_fast
+def _add_feature(
+    values: FloatArray, centre: float, scale: float, coefficient: float, eta: FloatArray
+) -> None:
+    for i in range(values.size):
+        eta[i] += coefficient * min(max((values[i] - centre) / scale, -FARTHEST), FARTHEST)
+
+
+@njit_fast
 def _linear(z: FloatArray, coefficients: FloatArray, intercept: float) -> FloatArray:
     n, k = z.shape
     eta = np.empty(n)
@@ -112,10 +131,19 @@ def _newton_sums(z: FloatArray, residual: FloatArray, curving: FloatArray) -> tu
         gradient[0] += r
         curvature[0, 0] += w
         for a in range(k):
-            value = z[i, a]
-            gradient[a + 1] += r * value
-            scaled = w * value
-            curvature[a + 1, 0] += scaled
+            gradient[a + 1] += r * z[i, a]
+            curvature[a + 1, 0] += w * z[i, a]
+    whole = n - n % TOGETHER
+    for i in range(0, whole, TOGETHER):  # a sum is read and written once for four rows
+        for a in range(k):
+            s0, s1 = curving[i] * z[i, a], curving[i + 1] * z[i + 1, a]
+            s2, s3 = curving[i + 2] * z[i + 2, a], curving[i + 3] * z[i + 3, a]
+            for b in range(a + 1):
+                added = s0 * z[i, b] + s1 * z[i + 1, b] + s2 * z[i + 2, b] + s3 * z[i + 3, b]
+                curvature[a + 1, b + 1] += added
+    for i in range(whole, n):
+        for a in range(k):
+            scaled = curving[i] * z[i, a]
             for b in range(a + 1):
                 curvature[a + 1, b + 1] += scaled * z[i, b]
     return gradient, curvature

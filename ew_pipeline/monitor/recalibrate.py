@@ -69,6 +69,13 @@ class ScoredWeek:
         return probability[at]
 
 
+def fit_weeks(panel: Panel, week: str, labels: LabelSource | None, memory: Memory, threads: int = 1) -> int:
+    """Have ``memory`` hold all that ``score_week`` fits: past weeks to learn from, and the week against its
+    past. How many are learnt from. The numbers do not depend on ``threads``."""
+    view = PastView(panel, panel.index(week), labels or RuleLabels("pair"), memory)
+    return Calibrated(CALIBRATED).fit(view, threads)
+
+
 def score_week(
     panel: Panel, week: str, labels: LabelSource | None = None, memory: Memory | None = None
 ) -> ScoredWeek:

@@ -7,6 +7,7 @@ just the same sales.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -21,6 +22,7 @@ from ew_pipeline.weekly.kept_files import Arrays, KeptFiles, code_hash
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     "algorithm/*.py",
+    "data/_key_table.py",
     "data/_level_kernels.py",
     "data/history.py",
     "data/panel.py",
@@ -36,14 +38,17 @@ class FitCache:
         self._files = KeptFiles(folder, most_bytes)
         self.found = 0
         self.made = 0
+        self._counting = threading.Lock()  # weeks are fitted side by side
 
     def find(self, past: Panel, make: Callable[[Panel], WeekFit]) -> WeekFit:
         name = panel_key(past)
         known = _fit(self._files.read(name), int(past.observed[:, -1].sum()))
         if known is not None:
-            self.found += 1
+            with self._counting:
+                self.found += 1
             return known
-        self.made += 1
+        with self._counting:
+            self.made += 1
         fit = make(past)
         self._files.write(name, asdict(fit))
         return fit

@@ -19,7 +19,13 @@ from ew_pipeline.weekly.fit_cache import SOURCES as FIT_SOURCES
 from ew_pipeline.weekly.kept_files import Arrays, KeptFiles, code_hash
 
 MOST_BYTES = 1_000_000_000
-SOURCES = (*FIT_SOURCES, "evaluate/features.py", "evaluate/policies.py", "monitor/calibration.py")
+SOURCES = (
+    *FIT_SOURCES,
+    "evaluate/_week_kernels.py",
+    "evaluate/features.py",
+    "evaluate/policies.py",
+    "monitor/calibration.py",
+)
 Columns = Mapping[str, npt.NDArray[np.float64]]
 
 

@@ -81,7 +81,7 @@ def _panel(
         coded.store_ids,
         coded.sku_ids,
         np.concatenate([one.key for one in kept]),
-        np.repeat(columns, [one.key.size for one in kept]),
+        np.repeat(np.array(columns, dtype=np.int16), [one.key.size for one in kept]),
         np.concatenate([one.units for one in kept]),
         tuple(str(week) for week in weeks),
         np.concatenate([one.promo for one in kept]) if marked else None,

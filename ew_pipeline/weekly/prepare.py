@@ -6,12 +6,11 @@ Uses the snapshot and the configuration alone, so that a replay years later give
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ew_pipeline.algorithm.costs import Costs
 from ew_pipeline.data.assortment import (
@@ -24,7 +23,8 @@ from ew_pipeline.data.assortment import (
     sold_in,
 )
 from ew_pipeline.data.costs_table import price_pairs
-from ew_pipeline.data.history import trailing_level
+from ew_pipeline.data.history import panel_level
+from ew_pipeline.data.panel import Panel, panel_from_keys
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.settings import RunConfig
@@ -79,8 +79,26 @@ class _Past:
     labels: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Assembled:
+    """A week with all but its levels. ``own``: of every segment, the panel that its level is made from, which
+    ends with the week; None without a past."""
+
+    prepared: Prepared
+    own: tuple[Panel | None, ...]
+
+    @property
+    def has_past(self) -> bool:
+        return any(panel is not None for panel in self.own)
+
+
 def prepare(snapshot: Snapshot, week: Week, config: RunConfig) -> Prepared:
     """Matrices, levels and costs of ``week``, and what is in them."""
+    return with_levels(assemble(snapshot, week, config), config)
+
+
+def assemble(snapshot: Snapshot, week: Week, config: RunConfig) -> Assembled:
+    """The same without the levels, which ``with_levels`` adds."""
     coded = read_coded(snapshot.folder)
     _refuse_other_request(coded, week, config)
     rule = _rule(coded, config)
@@ -95,10 +113,23 @@ def prepare(snapshot: Snapshot, week: Week, config: RunConfig) -> Prepared:
             "check that the listing and the sales name stores and SKUs alike.",
         )
     past = _past(coded, week, rule, config)
-    segments = tuple(_segments(coded, now, past, week, config))
+    segments, own = zip(*_segments(coded, now, past, week, config), strict=True)
     before = look_back(coded, week, config, observed, lambda other: _entries(coded, other, rule, config))
     coverage = _coverage(coded, week, rule, now, promoted, past, segments, config.recent_weeks)
-    return Prepared(week, segments, coverage, before)
+    return Assembled(Prepared(week, segments, coverage, before), own)
+
+
+def with_levels(assembled: Assembled, config: RunConfig) -> Prepared:
+    """What each pair used to sell, from its segment's past weeks alone."""
+    prepared = assembled.prepared
+    levels = (
+        None if panel is None else panel_level(panel, panel.n_weeks - 1, config.history_weeks)
+        for panel in assembled.own
+    )
+    segments = tuple(
+        replace(segment, level=level) for segment, level in zip(prepared.segments, levels, strict=True)
+    )
+    return replace(prepared, segments=segments)
 
 
 def _refuse_other_request(coded: CodedSnapshot, week: Week, config: RunConfig) -> None:
@@ -158,7 +189,8 @@ def _past(coded: CodedSnapshot, week: Week, rule: str, config: RunConfig) -> _Pa
 
 def _segments(
     coded: CodedSnapshot, now: Entries, past: _Past, week: Week, config: RunConfig
-) -> Iterator[SegmentInput]:
+) -> Iterator[tuple[SegmentInput, Panel | None]]:
+    """Every segment without its level, and what the level is made from."""
     of_now, of_past = coded.segments.of(now.key), coded.segments.of(past.key)
     names = coded.segments.names
     found = np.unique(of_now) if len(names) > 1 else np.zeros(1, dtype=np.int32)
@@ -169,14 +201,15 @@ def _segments(
         units = now.units if everything else now.units[here]
         sales = _matrix(coded, key, units, week)
         history = _weeks_of_own(key, past.key[before])
-        yield SegmentInput(
+        segment = SegmentInput(
             name=names[code],
             sales=sales,
-            level=_level(coded, key, units, past, before, week, config),
+            level=None,
             scored=_frozen(_enough(sales, history, config.min_pair_entries)),
             history=_frozen(history),
             costs=_costs(coded, key, (config.default_cost_false_alarm, config.default_cost_missed)),
         )
+        yield segment, _own_past(coded, key, units, past, before, week)
 
 
 def _costs(coded: CodedSnapshot, key: Keys, default: tuple[float, float]) -> Costs:
@@ -218,31 +251,26 @@ def _enough(sales: SalesMatrix, history: npt.NDArray[np.int32], least: int) -> n
     return np.asarray(crossed | (history >= least))
 
 
-def _level(
+def _own_past(
     coded: CodedSnapshot,
     key: Keys,
     units: npt.NDArray[np.int32],
     past: _Past,
     before: npt.NDArray[np.bool_],
     week: Week,
-    config: RunConfig,
-) -> npt.NDArray[np.float64] | None:
+) -> Panel | None:
+    """The segment's past weeks with the week itself behind them."""
     if not before.any():
         return None
-    keys = np.concatenate([past.key[before], key])
-    labels = [*past.labels, str(week)]
-    weeks = np.concatenate([past.week[before], np.full(key.size, len(past.labels), dtype=np.int8)])
-    frame = pd.DataFrame(
-        {
-            "store_id": pd.Categorical.from_codes(
-                keys // coded.shape[1], categories=pd.Index(coded.store_ids)
-            ),
-            "sku_id": pd.Categorical.from_codes(keys % coded.shape[1], categories=pd.Index(coded.sku_ids)),
-            "week": pd.Categorical.from_codes(weeks, categories=pd.Index(labels)),
-            "units": np.concatenate([past.units[before], units]),
-        }
+    columns = np.concatenate([past.week[before], np.full(key.size, len(past.labels), dtype=np.int8)])
+    return panel_from_keys(
+        coded.store_ids,
+        coded.sku_ids,
+        np.concatenate([past.key[before], key]),
+        columns,
+        np.concatenate([past.units[before], units]),
+        (*past.labels, str(week)),
     )
-    return trailing_level(frame, str(week), config.history_weeks)
 
 
 def _coverage(

@@ -24,8 +24,9 @@ from ew_pipeline.algorithm.types import Float
 from ew_pipeline.evaluate.evidence import WeekFits
 from ew_pipeline.evaluate.view import LabelledWeeks, LabelSource, Memory, RuleLabels
 from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING, Calibration
-from ew_pipeline.monitor.recalibrate import score_week
+from ew_pipeline.monitor.recalibrate import fit_weeks, score_week
 from ew_pipeline.settings import RunConfig
+from ew_pipeline.week import Week
 from ew_pipeline.weekly.fit import FittedSegment
 from ew_pipeline.weekly.past import Past
 from ew_pipeline.weekly.prepare import Prepared
@@ -43,17 +44,44 @@ class Priced:
     probability: tuple[Float, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class FittedPast:
+    """What ``price`` learns from, in memory; ``weeks``: of how many labelled weeks."""
+
+    memory: Memory
+    weeks: int
+
+
+def fit_past_weeks(
+    past: Past,
+    week: Week,
+    config: RunConfig,
+    fits: WeekFits | None = None,
+    labelled: LabelledWeeks | None = None,
+    threads: int = 1,
+) -> FittedPast:
+    """The fits and features of labelled weeks, and the week's own fit against its past: most of the time that
+    a price takes. Weeks are fitted side by side on ``threads``.
+
+    ``fits``, ``labelled``: where those of past weeks are kept between runs. Like ``threads``, they change how
+    long this takes, and no number.
+    """
+    memory = Memory(fits, EVIDENCE_WEEKS, labelled)
+    if past.panel is None:
+        return FittedPast(memory, 0)
+    labels, _, _ = _labels(past, config)
+    return FittedPast(memory, fit_weeks(past.panel, str(week), labels, memory, threads))
+
+
 def price(
     prepared: Prepared,
     fitted: Sequence[FittedSegment],
     config: RunConfig,
-    fits: WeekFits | None = None,
-    labelled: LabelledWeeks | None = None,
+    fitted_past: FittedPast | None = None,
 ) -> Priced:
     """The probability to price, from the week, its past and its settings alone.
 
-    ``fits``, ``labelled``: where fits and features of past weeks are kept between runs; they change how long
-    this takes, and no number.
+    ``fitted_past``: by ``fit_past_weeks``; without it, past weeks are fitted here.
     """
     past = prepared.past
     if past.panel is None:
@@ -63,7 +91,8 @@ def price(
         pricing = Pricing(config.probability, own, words)
         return Priced(pricing, tuple(one.fit.anomaly_probability_ for one in fitted))
     labels, source, note = _labels(past, config)
-    scored = score_week(past.panel, str(prepared.week), labels, Memory(fits, EVIDENCE_WEEKS, labelled))
+    memory = Memory(evidence_weeks=EVIDENCE_WEEKS) if fitted_past is None else fitted_past.memory
+    scored = score_week(past.panel, str(prepared.week), labels, memory)
     record = scored.calibration
     asked_for_history = config.probability == HISTORY
     form = HISTORY if asked_for_history else record.chosen

@@ -36,8 +36,8 @@ from ew_pipeline.weekly.ingest import ingest
 from ew_pipeline.weekly.labelled_cache import LabelledCache
 from ew_pipeline.weekly.labels import earlier_checks
 from ew_pipeline.weekly.pooled_theta import pool_theta
-from ew_pipeline.weekly.prepare import Prepared, prepare
-from ew_pipeline.weekly.price import Priced, price
+from ew_pipeline.weekly.prepare import Prepared, assemble, with_levels
+from ew_pipeline.weekly.price import Priced, fit_past_weeks, price
 from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekRequest, WeekResult
 from ew_pipeline.weekly.request import publish_command
 from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
@@ -96,17 +96,13 @@ def _run(
     if (same := unchanged(request, provenance, settings, tracking, ledger, attempt)) is not None:
         return same
 
-    prepared = steps("assemble the matrix", lambda: prepare(snapshot, week, config), detail=_assembled)
+    prepared = _prepare(snapshot, week, config, steps)
     fitted = steps(
         "fit the detector",
         lambda: _fit(prepared, config, attempt.folder / "model", settings),
         detail=_fitted,
     )
-    priced = steps(
-        "price the evidence",
-        lambda: _price(prepared, fitted, config, settings, attempt.folder),
-        detail=lambda p: p.pricing.form,
-    )
+    priced = _price(prepared, fitted, config, settings, attempt.folder, steps)
     scores = steps(
         "decide what to check",
         lambda: _decide(fitted, priced, week, config),
@@ -177,16 +173,44 @@ def unchanged(
     return Outcome("unchanged", known.run_id, None, known, live, live / "report.html")
 
 
+def _prepare(snapshot: Snapshot, week: Week, config: RunConfig, steps: Steps) -> Prepared:
+    """A function by itself: what only the levels are made from is not held for the rest of the run."""
+    assembled = steps(
+        "assemble the matrix",
+        lambda: assemble(snapshot, week, config),
+        detail=lambda a: _assembled(a.prepared),
+    )
+    if not assembled.has_past:
+        return assembled.prepared
+    return steps(
+        "level from history",
+        lambda: with_levels(assembled, config),
+        detail=lambda p: f"{p.coverage.history_weeks} weeks",
+    )
+
+
 def _price(
     prepared: Prepared,
     fitted: tuple[FittedSegment, ...],
     config: RunConfig,
     settings: Settings,
     folder: Path,
+    steps: Steps,
 ) -> Priced:
-    """Price the pairs, and keep what the price was learnt from."""
-    fits, labelled = FitCache(settings.cache / "fits"), LabelledCache(settings.cache / "labelled")
-    priced = price(prepared, fitted, config, fits, labelled)
+    """Price the pairs, and keep what the price was learnt from: its record, not the evidence."""
+    fitted_past = None
+    if prepared.past.panel is not None:
+        fits, labelled = FitCache(settings.cache / "fits"), LabelledCache(settings.cache / "labelled")
+        fitted_past = steps(
+            "fit past weeks",
+            lambda: fit_past_weeks(prepared.past, prepared.week, config, fits, labelled, settings.threads),
+            detail=lambda past: f"{past.weeks} labelled weeks, {fits.made} fits not made before",
+        )
+    priced = steps(
+        "price the evidence",
+        lambda: price(prepared, fitted, config, fitted_past),
+        detail=lambda p: p.pricing.form,
+    )
     if priced.pricing.calibration is not None:
         (folder / CALIBRATION).write_text(priced.pricing.calibration.to_json(), encoding="utf-8")
     return priced

@@ -20,6 +20,7 @@ BEFORE_PUBLISHING = (
     "open the ledger",
     "check the data",
     "assemble the matrix",
+    "level from history",
     "fit the detector",
     "price the evidence",
     "decide what to check",

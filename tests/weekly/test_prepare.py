@@ -17,7 +17,7 @@ from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.settings import DetectorSettings
 from ew_pipeline.weekly.decide import decide
 from ew_pipeline.weekly.fit import fit_segments
-from ew_pipeline.weekly.prepare import _matrix, prepare
+from ew_pipeline.weekly.prepare import _matrix, assemble, prepare, with_levels
 
 EXPLICIT = sales_table(
     ("A", "1", 1, 5), ("A", "2", 1, 0), ("B", "1", 1, 4), ("B", "2", 1, 2),
@@ -152,6 +152,17 @@ def test_past_promotions_and_holidays_are_not_history(tmp_path):
     alone = prepared(tmp_path / "alone", rows[rows["week"].isin([label(3), label(0)])],
                      without(CONFIG, zero_rule="explicit"))  # fmt: skip
     assert result.segments[0].level == pytest.approx(alone.segments[0].level)
+
+
+def test_levels_are_added_to_what_was_assembled(tmp_path):
+    snapshot = make_snapshot(tmp_path, EXPLICIT)
+    assembled = assemble(snapshot, WEEK, CONFIG)
+    assert assembled.has_past
+    assert [segment.level for segment in assembled.prepared.segments] == [None]
+    (segment,), (whole,) = with_levels(assembled, CONFIG).segments, prepare(snapshot, WEEK, CONFIG).segments
+    assert segment.level.shape == (4,)
+    np.testing.assert_array_equal(segment.level, whole.level)
+    assert segment.sales is assembled.prepared.segments[0].sales
 
 
 def test_without_earlier_weeks_there_is_no_level(tmp_path):

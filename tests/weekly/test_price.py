@@ -12,6 +12,8 @@ from evaluate.chain_of_weeks import as_frame, simulated
 from weekly.chain import run_plainly
 
 from ew_pipeline.algorithm.detector import EntrywiseDetector
+from ew_pipeline.data.snapshot import load_snapshot
+from ew_pipeline.evaluate import view
 from ew_pipeline.evaluate.policies import Calibrated, History
 from ew_pipeline.evaluate.registry import CALIBRATED
 from ew_pipeline.evaluate.view import PastView, RuleLabels
@@ -23,6 +25,10 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.model import load_model
 from ew_pipeline.week import Week
+from ew_pipeline.weekly.fit import fit_segments
+from ew_pipeline.weekly.fit_cache import FitCache
+from ew_pipeline.weekly.prepare import prepare
+from ew_pipeline.weekly.price import fit_past_weeks, price
 
 PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: labels teach something
 FRAME = as_frame(PANEL)
@@ -69,6 +75,36 @@ def test_a_late_week_prices_what_the_backtest_evaluates(published):
     expected = of_policy(Calibrated(CALIBRATED), result.scores)
     np.testing.assert_array_equal(result.scores["anomaly_probability"], expected)
     assert (result.scores["posterior"] != result.scores["anomaly_probability"]).any()
+
+
+def test_levels_and_fits_of_past_weeks_are_timed_apart_from_what_is_done_with_them(published):
+    _, outcome = published
+    timed = list(outcome.result.timings)
+    parts = ["assemble the matrix", "level from history", "fit the detector"]
+    assert [name for name in timed if name in parts] == parts
+    at = timed.index("fit past weeks")
+    assert timed[at + 1] == "price the evidence"
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_price_fits_nothing_after_past_weeks_were_fitted(published, tmp_path, threads, monkeypatch):
+    home, outcome = published
+    result, settings = outcome.result, Settings(home=home)
+    prepared = prepare(load_snapshot(result.provenance.data_hash, settings), result.week, result.config)
+    fitted = fit_segments(prepared, result.config, tmp_path)
+    fits = FitCache(tmp_path / "fits")
+    past = fit_past_weeks(prepared.past, result.week, result.config, fits, threads=threads)
+    assert past.weeks == len(result.pricing.calibration.weeks)
+    assert (fits.made, fits.found) == (past.weeks + 1, 0)
+    by_itself = price(prepared, fitted, result.config)
+
+    def refuse(*_):
+        raise AssertionError("the evidence of a week was gathered again")
+
+    monkeypatch.setattr(view, "gather", refuse)
+    priced = price(prepared, fitted, result.config, past)
+    assert priced.pricing == by_itself.pricing == result.pricing
+    np.testing.assert_array_equal(priced.probability[0], by_itself.probability[0])
 
 
 def test_the_record_is_kept_and_named_wherever_the_result_is(published):
