@@ -175,8 +175,9 @@ def test_numbers_are_equal_to_1e_9_absolute_below_one_and_relative_above():
 
 def test_absent_texts_are_alike_however_a_column_says_so():
     stored = pd.Series([pd.NA, True, "x"], dtype="object")
-    assert compare_texts("theta", "t", stored, pd.Series([np.nan, True, "x"]), "abc".__getitem__).equal
-    assert compare_texts("theta", "t", stored, pd.Series([None, False, "x"]), "abc".__getitem__).different == 1
+    names = "abc".__getitem__
+    assert compare_texts("theta", "t", stored, pd.Series([np.nan, True, "x"]), names).equal
+    assert compare_texts("theta", "t", stored, pd.Series([None, False, "x"]), names).different == 1
 
 
 def test_pairs_of_either_side_alone_are_counted():
