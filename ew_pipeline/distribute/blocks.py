@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ew_pipeline.algorithm.row_blocks import Parts, array_bytes
 from ew_pipeline.algorithm.types import Int64
-from ew_pipeline.distribute.cluster import ClusterError, end_of_worker
+from ew_pipeline.distribute.waiting import gathered
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -45,8 +45,6 @@ class ClusterBlocks:
         return futures
 
     def total(self, step: Callable[..., Result], parts: Sequence[Parts], *shared: object) -> Result:
-        from distributed import KilledWorker
-
         level: Sequence[Any] = self.keep(step, parts, *shared)
         while len(level) > 1:
             pairs = [
@@ -54,13 +52,7 @@ class ClusterBlocks:
                 for a, b in zip(level[::2], level[1::2], strict=False)
             ]
             level = [*pairs, *level[len(pairs) * 2 :]]
-        try:
-            found: Result = level[0].result()
-        except KilledWorker as error:
-            raise ClusterError(
-                f"the step {step.__name__} of a row block was not done: {end_of_worker(error)}.",
-                "give the workers more memory, or cut the input into smaller files.",
-            ) from error
+        found: Result = gathered(self.client, level[0])
         self.traffic.received += array_bytes(found)
         return found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from distributed import Client, KilledWorker, Worker
 
 CONNECT_SECONDS = 15
+# Without any worker before the work is given up. A nanny starts a lost worker again within seconds, and a
+# cluster manager within a minute if it has a machine; meanwhile nobody else can have the week.
 WORKERS_SECONDS = 60.0
+ANSWER_SECONDS = 60.0  # for the scheduler to say who is there: when it is busy, not when it hangs
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -57,23 +61,70 @@ def connected(address: str) -> Iterator[Client]:
             "start one (dask scheduler), or correct --dask or EW_DASK_ADDRESS.",
         ) from error
     try:
-        some_workers(client)
-        with client.as_current():
-            yield client
+        with losses_said(client, address):
+            some_workers(client)
+            with client.as_current():
+                yield client
     finally:
         client.close()
 
 
 def some_workers(client: Client) -> list[str]:
     """The addresses of the workers there are now, in order; waits a while for the first one."""
+    until = time.monotonic() + WORKERS_SECONDS
+    while not (found := _workers(client)):
+        if time.monotonic() > until:
+            raise ClusterError(
+                f"the scheduler at {client.scheduler.address} has had no workers for "
+                f"{WORKERS_SECONDS:.0f} s.",
+                "start some (dask worker ADDRESS), then type the same command: "
+                "weeks that are done are not done again.",
+            )
+        time.sleep(0.1)
+    return found
+
+
+@contextmanager
+def losses_said(client: Client, address: str, left: Callable[[], str] = str) -> Iterator[None]:
+    """What the block raises when the cluster is lost, in words; ``left``: what there is still to do, also in
+    words. An error of the work itself is passed on as it is."""
+    from distributed import KilledWorker
+    from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
+
     try:
-        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
-        return sorted(client.nthreads())
-    except TimeoutError as error:
+        yield
+    except KilledWorker as error:
         raise ClusterError(
-            f"the scheduler at {client.scheduler.address} has had no workers for {WORKERS_SECONDS:.0f} s.",
-            "start some (dask worker ADDRESS), then type the same command: what is done is not done again.",
+            f"the task {error.task} was not done: {end_of_worker(error)}.",
+            "give the workers more memory, or cut the input into smaller files, and type the same command.",
         ) from error
+    except (FutureCancelledError, FuturesCancelledError, ClosedClientError) as error:
+        raise _lost(address, left()) from error
+    except OSError as error:  # of the connection, or of a file
+        if _answers(client):
+            raise
+        raise _lost(address, left()) from error
+
+
+def _lost(address: str, left: str) -> ClusterError:
+    return ClusterError(
+        f"the scheduler at {address} is gone{left}, and has forgotten the work if it is back.",
+        "start it and its workers again and type the same command: weeks that are done are not done again.",
+    )
+
+
+def _answers(client: Client) -> bool:
+    try:
+        _workers(client)
+    except OSError:
+        return False
+    return True
+
+
+def _workers(client: Client) -> list[str]:
+    if client.status == "closed":  # it closes itself when it cannot connect again
+        raise OSError("the connection to the scheduler is closed")
+    return sorted(client.nthreads(callback_timeout=ANSWER_SECONDS))
 
 
 def check_workers(client: Client, settings: Settings, sources: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, end_of_worker
+from ew_pipeline.distribute.waiting import forgotten, gathered
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.model import load_model, save_model
 from ew_pipeline.weekly.fit import FittedSegment, fit_segment, folder_name
@@ -36,14 +37,14 @@ def fit_segments_on(
         records: dict[str, SegmentResult] = {}
         try:
             for name, future in futures.items():
-                records[name] = future.result()
+                records[name] = gathered(client, future)
         except KilledWorker as error:
             raise ClusterError(
                 f"segment {name} was not fitted: {end_of_worker(error)}.",
                 "give the workers more memory, or run without --dask.",
             ) from error
         finally:
-            client.cancel(list(futures.values()))
+            forgotten(client, futures.values())
     return tuple(_read_back(segment, records[segment.name]) for segment in prepared.segments)
 
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from distribute.block_week import RANK, WEEK, M, N, make_sales, run, scores_of, write_files
 from distribute.local_cluster import local_cluster, one_killed, whole, working_on
 from typer.testing import CliRunner
 from weekly.chain import _tracking
@@ -21,7 +22,6 @@ from ew_pipeline.algorithm.row_blocks import LocalBlocks, column_totals
 from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
-from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.distribute.bench import measure, write_partitions
 from ew_pipeline.distribute.cluster import connected
 from ew_pipeline.distribute.partitions import Reading, census, load_blocks, read_block, take_census
@@ -35,36 +35,15 @@ from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-WEEK = "2026-W30"
-N, M, RANK = 120, 200, 2
-CHANGES = {"detector": {"rank": RANK}}
-
 
 @pytest.fixture(scope="module")
 def sales():
-    rng = np.random.default_rng(5)
-    demand = rng.gamma(2.0, 0.5, (N, RANK)) @ rng.gamma(2.0, 0.5, (M, RANK)).T * 8.0
-    wrong = rng.random((N, M)) < 0.08
-    counts = rng.poisson(np.where(wrong, rng.exponential(0.2, (N, M)), 1.0) * demand)
-    return SalesMatrix.from_dense(
-        counts,
-        rng.random((N, M)) < 0.6,
-        store_ids=[f"S{i:03d}" for i in range(N)],
-        sku_ids=[f"K{j:03d}" for j in range(M)],
-        week=WEEK,
-    )
+    return make_sales()
 
 
 @pytest.fixture(scope="module")
 def partitions(sales, tmp_path_factory):
-    """Six files of twenty stores, with rows of another week among them and the rows in no order."""
-    folder = tmp_path_factory.mktemp("partitions")
-    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
-    frame = pd.concat([frame, frame.assign(week="2026-W29", units=1)]).sample(frac=1, random_state=0)
-    part = np.searchsorted(sales.store_ids, frame["store_id"].to_numpy(dtype=str)) // 20
-    for k in range(6):
-        frame[part == k].to_parquet(folder / f"stores-{k}.parquet", index=False)
-    return folder
+    return write_files(sales, tmp_path_factory.mktemp("partitions"))
 
 
 @pytest.fixture(scope="module")
@@ -115,24 +94,6 @@ def test_column_totals_add_up_however_the_rows_are_cut(sales):
     cut = LocalBlocks.cut(sales, [0, 1, 50, N]).total(column_totals, [])
     np.testing.assert_array_equal(cut.sold, whole.sold)
     np.testing.assert_array_equal(cut.entries, np.bincount(sales.cols, minlength=M))
-
-
-def run(home, partitions, address, shadow=True, **changes):
-    from ew_pipeline.distribute.run_blocks import run_blocks
-
-    settings = Settings(home=home, dask_address=address)
-    request = make_request(
-        settings, week=WEEK, sales=str(partitions), shadow=shadow, changes={**CHANGES, **changes}
-    )
-    return run_blocks(request, settings, Steps(quiet=True), _tracking(), block_entries=5000)
-
-
-def scores_of(outcome):
-    folder = outcome.result.folder
-    files = sorted((folder / "scores").glob("*.parquet"))
-    assert len(files) == json.loads((folder / "blocks.json").read_text())["blocks"]
-    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
-    return frame.astype({"store_id": str, "sku_id": str})
 
 
 def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
