@@ -112,7 +112,9 @@ def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
     scores = scores_of(outcome)
     work = json.loads((outcome.folder / "blocks.json").read_text())
     assert work["blocks"] == 3  # of three, two and one files: those that begin within 5,000 rows
-    assert work["traffic"]["received"] > 0
+    first_sweeps = FULL.least_squares + FULL.poisson
+    each_sweep = N * (RANK + 3) * 4 + M * 6 * 8  # the rows' factors with their inverses, the columns' sums
+    assert work["traffic"]["received"] > (first_sweeps + work["sweeps"]) * each_sweep
     assert work["rows_to_check"] == scores["flagged"].sum()
     assert scores["store_id"].tolist() == sales.store_ids[sales.rows].tolist()
     np.testing.assert_array_equal(scores["units"], sales.counts)
@@ -227,14 +229,20 @@ def test_dask_knows_how_large_a_block_is(sales):
 
 
 def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(cluster, tmp_path):
-    n, m, rank = 60, 300, 2
-    paths = write_partitions(tmp_path, observed=9_000, stores=n, skus=m, files=3, seed=0)
-    found = measure(cluster, tmp_path, paths, rank, workers=3, sweeps=2, seed=0)
+    n, m, rank, workers = 400, 200, 2, 3
+    paths = write_partitions(tmp_path, observed=64_000, stores=n, skus=m, files=3, seed=0)
+    found = measure(cluster, tmp_path, paths, rank, workers, sweeps=2, seed=0)
     assert (found.stores, found.skus, found.blocks) == (n, m, 3)
     right, left, left_inverses, sums = m * rank * 4, n * rank * 4, n * 3 * 4, m * 6 * 8
     assert found.received_bytes == left + left_inverses + sums
     assert found.sent_bytes == pytest.approx(right + left, abs=200)  # and the prior
-    assert found.between_workers_bytes < 10 * (sums + right + left + left_inverses)
+    # The same as the connections see it, with room for what describes a task or an array: a block asks for
+    # the columns and hands on its sums once. Less than one number for each entry of a single block.
+    tasks, words = 2 * found.blocks, 2_000
+    assert found.sent_on_wire_bytes < found.sent_bytes + tasks * words
+    most = workers * right + found.blocks * sums + 2 * (left + left_inverses) + found.received_bytes
+    assert found.received_bytes < found.workers_on_wire_bytes < most + tasks * words
+    assert most + tasks * words < 4 * found.observed / 3
     assert 16 <= found.resident_bytes_per_entry < 20
 
 
