@@ -89,6 +89,21 @@ def test_one_block_is_the_single_process_fit_to_the_last_bit(sales):
     np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy.single)
 
 
+def test_f_is_put_by_column_once_in_a_round(sales, monkeypatch):
+    turned, turn = [], BothWays.with_healthy
+
+    def noted(both, *given):
+        turned.append(both)
+        return turn(both, *given)
+
+    monkeypatch.setattr(BothWays, "with_healthy", noted)
+    family = exposure_family("exponential")
+    blocks = LocalBlocks.cut(sales, [0, 60, N])
+    found = fit_large_blocks(blocks, family, start(sales, family), noise="auto", effort=FULL, threads=1)
+    assert found.rounds > 1
+    assert len(turned) == 2 * (found.rounds - 1)  # of each block; the last round weighs nothing
+
+
 def test_column_totals_add_up_however_the_rows_are_cut(sales):
     whole = LocalBlocks.cut(sales, [0, N]).total(column_totals, [])
     cut = LocalBlocks.cut(sales, [0, 1, 50, N]).total(column_totals, [])
