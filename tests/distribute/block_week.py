@@ -43,10 +43,15 @@ def write_files(sales, folder):
     return folder
 
 
-def run(home, partitions, address, shadow=True, **changes):
+def run(home, partitions, address, shadow=True, override_why=None, **changes):
     settings = Settings(home=home, dask_address=address)
     request = make_request(
-        settings, week=WEEK, sales=str(partitions), shadow=shadow, changes={**CHANGES, **changes}
+        settings,
+        week=WEEK,
+        sales=str(partitions),
+        shadow=shadow,
+        override_why=override_why,
+        changes={**CHANGES, **changes},
     )
     return run_blocks(request, settings, Steps(quiet=True), _tracking(), block_entries=5000)
 
