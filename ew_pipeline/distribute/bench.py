@@ -24,7 +24,7 @@ from ew_pipeline.algorithm.large_blocks import BlockSweeps
 from ew_pipeline.algorithm.row_blocks import Blocks, LocalBlocks, RowBlock, array_bytes, column_totals
 from ew_pipeline.console import emit_json, messages, results, step
 from ew_pipeline.distribute.blocks import ClusterBlocks
-from ew_pipeline.distribute.cluster import connected
+from ew_pipeline.distribute.cluster import connected, need_dask
 from ew_pipeline.distribute.partitions import Reading, load_blocks, read_block, take_census
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def bench_dask(
 ) -> None:
     """Sweeps of the fit by row blocks on a real scheduler and worker processes on loopback: CPU against the
     same blocks in one process, Dask's own time per step, and bytes moved."""
+    need_dask()
     from distributed import LocalCluster
 
     with tempfile.TemporaryDirectory(prefix="ew-bench-") as folder:

@@ -99,7 +99,7 @@ def _run(
 ) -> Outcome:
     week, config = request.week, request.config
     with connected(str(request.blocks_on)) as client:
-        check_workers(client, settings, {"sales": request.sales})
+        check_workers(client, settings, {"sales": request.sales}, publishing=False)
         files = steps(
             "agree on ids",
             lambda: take_census(client, Path(request.sales), Reading.of(week, config)),

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ew_pipeline.distribute.cluster import (
+    ClusterError,
     check_workers,
     connected,
     end_of_worker,
+    fingerprint,
     losses_said,
+    refuse_other_worker,
     some_workers,
 )
 from ew_pipeline.distribute.waiting import ended, forgotten, gathered
@@ -140,6 +143,7 @@ class _Queue:
             run_on_worker,
             replace(self.request, week=task.week),
             self.settings,
+            fingerprint(),
             key=f"{task.week}-{secrets.token_hex(4)}",
             workers=sorted(task.only) or None,
         )
@@ -158,11 +162,16 @@ _one_at_a_time = threading.Lock()
 _tracking: Tracking | None = None
 
 
-def run_on_worker(request: WeekRequest, settings: Settings) -> tuple[str, WeekDone]:
+def run_on_worker(request: WeekRequest, settings: Settings, wanted: str) -> tuple[str, WeekDone]:
     """On a worker, which may have several threads: one week at a time, with all of them."""
     from distributed import get_worker
 
     worker = get_worker()
+    try:
+        refuse_other_worker(wanted)
+    except ClusterError as error:  # the others would do it
+        words = error.message
+        return worker.address, WeekDone(request.week, "failed", None, words, 0.0, maybe_the_machine=True)
     own = settings.model_copy(update={"threads": worker.state.nthreads})
     with _one_at_a_time:
         return worker.address, run_one_week(request, own, Steps(quiet=True), _tracking_for(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,13 +89,15 @@ class Bare:
 
 
 @contextmanager
-def bare_cluster(workers: int) -> Iterator[Bare]:
+def bare_cluster(workers: int, before: Callable[[], None] | None = None) -> Iterator[Bare]:
+    """``before``: what the last worker does before it begins."""
     ours, theirs = clean.Pipe()
     scheduler = clean.Process(target=_schedule, args=(theirs,), daemon=True)
     scheduler.start()
     assert ours.poll(60)
     address = ours.recv()
-    pool = tuple(clean.Process(target=_work, args=(address,), daemon=True) for _ in range(workers))
+    firsts = [None] * (workers - 1) + [before]
+    pool = tuple(clean.Process(target=_work, args=(address, first), daemon=True) for first in firsts)
     for process in pool:
         process.start()
     try:
@@ -116,7 +119,10 @@ def _schedule(answer: Any) -> None:
     asyncio.run(run())
 
 
-def _work(address: str) -> None:
+def _work(address: str, before: Callable[[], None] | None) -> None:
+    if before is not None:
+        before()
+
     async def run() -> None:
         async with Worker(address, nthreads=1, host="127.0.0.1", dashboard=False) as worker:
             await worker.finished()
@@ -171,6 +177,16 @@ def working_on(client: Client, prefix: str) -> str | None:
     return None
 
 
+def without_package() -> None:
+    sys.modules["ew_pipeline.distribute.cluster"] = None  # type: ignore[assignment]
+
+
+def for_another_processor() -> None:
+    from numba import config
+
+    config.CPU_NAME = "generic"
+
+
 def dies(*_: object) -> None:
     """A task that takes its worker with it."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -181,7 +197,7 @@ def sleeps(*_: object) -> None:
     time.sleep(600.0)
 
 
-def not_here(request: Any, _: object) -> tuple[str, Any]:
+def not_here(request: Any, *_: object) -> tuple[str, Any]:
     """A week that fails on every machine for the machine's sake."""
     from distributed import get_worker
 
