@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from ew_pipeline.algorithm.row_blocks import LocalBlocks, column_totals
 from ew_pipeline.algorithm.whole_week import fit_large
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
+from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.distribute.bench import measure, write_partitions
 from ew_pipeline.distribute.cluster import connected
 from ew_pipeline.distribute.partitions import Reading, census, load_blocks, read_block, take_census
@@ -102,6 +104,29 @@ def test_f_is_put_by_column_once_in_a_round(sales, monkeypatch):
     found = fit_large_blocks(blocks, family, start(sales, family), noise="auto", effort=FULL, threads=1)
     assert found.rounds > 1
     assert len(turned) == 2 * (found.rounds - 1)  # of each block; the last round weighs nothing
+
+
+def test_a_fit_by_blocks_holds_of_what_was_predicted_only_what_it_weighs_by():
+    """Between rounds f by row and by column, 8 bytes; with all of the prediction the fit took 64 at most."""
+    rng = np.random.default_rng(0)
+    n, m = 400, 2_000
+    demand = rng.gamma(2.0, 0.5, (n, 2)) @ rng.gamma(2.0, 0.5, (m, 2)).T * 6.0
+    counts = rng.poisson(np.where(rng.random((n, m)) < 0.08, 0.2, 1.0) * demand)
+    sales = SalesMatrix.from_dense(counts, rng.random((n, m)) < 0.5)
+    family, right = exposure_family("exponential"), rng.gamma(2.0, 0.5, (m, 2)).astype(np.float32)
+
+    def fit():
+        blocks = LocalBlocks.cut(sales, [0, n])
+        return fit_large_blocks(blocks, family, right, noise="auto", effort=FULL, threads=1)
+
+    assert fit().rounds > 1  # and what is compiled on the way
+    tracemalloc.start()
+    try:
+        fit()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 58 * sales.n_observed
 
 
 def test_column_totals_add_up_however_the_rows_are_cut(sales):
