@@ -33,6 +33,7 @@ from ew_pipeline.algorithm.row_blocks import (
     spread_of,
     sweep_block,
     table_of,
+    weights_of,
 )
 from ew_pipeline.algorithm.types import Float, Int64, Real
 from ew_pipeline.errors import DataError
@@ -64,8 +65,9 @@ class BlockSweeps:
         rank = right.shape[1]
         self.left, self.right = np.zeros((blocks.shape[0], rank), dtype=right.dtype), right
         self.sweeps = 0
-        self.predictions: Parts = [None] * (len(blocks.row_bounds) - 1)
-        self._known: Parts = self.predictions  # those whose f the entries weigh by
+        self._none: Parts = [None] * (len(blocks.row_bounds) - 1)
+        self.predictions: Parts = self._none
+        self._weights: Parts = self._none
         self._priors = ridges(rank, self.mean)
         size = rank * (rank + 1) // 2
         self._inverses = tuple(np.empty((n, size), dtype=right.dtype) for n in blocks.shape)
@@ -85,7 +87,7 @@ class BlockSweeps:
     def _sweep(self, variance: Variance) -> None:
         found: HalfSweep = self.blocks.total(
             sweep_block,
-            [self._known, self._own(self.left)],
+            [self._weights, self._own(self.left)],
             self.right,
             self._priors[0],
             FLOOR * self.mean,
@@ -109,7 +111,7 @@ class BlockSweeps:
         own = list(zip(self._own(self.left), self._own(self._inverses[0]), strict=True))
         self.predictions = self.blocks.keep(
             predict_block,
-            [self._known, own],
+            [self._weights, own],
             (self.right, self._inverses[1]),
             self.mean,
             variance,
@@ -129,7 +131,8 @@ class BlockSweeps:
         )
 
     def weigh(self) -> None:
-        self._known = self.predictions
+        self._weights = self.blocks.keep(weights_of, [self.predictions], self.threads)
+        self.predictions = self._none  # they are made anew before anybody asks
 
     def lift(self) -> float:
         return self.blocks.total(lift_of, [self.predictions]).ratio

@@ -92,6 +92,14 @@ class Prediction(Weighed):
     uncalibrated: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class Weights(Weighed):
+    """f of a block's entries, by row and by column."""
+
+    by_row: Float32
+    by_column: Float32
+
+
 class Blocks(Protocol):
     """All blocks of a week. A ``step`` takes a block, then what belongs to it (one item of each of
     ``parts``), then what is ``shared`` by all."""
@@ -189,7 +197,7 @@ class HalfSweep(Weighed):
 
 def sweep_block(
     block: RowBlock,
-    healthy: Prediction | None,
+    weights: Weights | None,
     left: Real,
     right: Real,
     prior: Prior,
@@ -198,7 +206,7 @@ def sweep_block(
     threads: int,
 ) -> HalfSweep:
     """All rows of the block given the columns, and what they say of the columns."""
-    both = _with_healthy(block, healthy, threads)
+    both = _weighed(block, weights)
     rank = right.shape[1]
     inverses = np.empty((len(left), rank * (rank + 1) // 2), dtype=left.dtype)
     new, _ = half_sweep(
@@ -239,7 +247,7 @@ def sweep_block(
 
 def predict_block(
     block: RowBlock,
-    healthy: Prediction | None,
+    weights: Weights | None,
     left: tuple[Real, Real],
     right: tuple[Real, Real],
     mean: float,
@@ -247,7 +255,7 @@ def predict_block(
     threads: int,
 ) -> Prediction:
     """Leave-one-out predictions of the block's entries; ``left`` and ``right``: factors and inverses."""
-    both = replace(_with_healthy(block, healthy, threads), mean=mean)
+    both = replace(_weighed(block, weights), mean=mean)
     means, cavity, cv2 = (np.empty(both.n_observed, dtype=np.float32) for _ in range(3))
     state = FactorState.start(both, left[0], right[0])
     state.inverses = left[1], right[1]
@@ -306,6 +314,13 @@ def rescored(
     )
 
 
+def weights_of(block: RowBlock, known: Prediction, threads: int) -> Weights:
+    """f once more by column, for all sweeps of a round; the rest of what was predicted may go."""
+    assert known.healthy is not None
+    both = block.both.with_healthy(known.healthy, threads)
+    return Weights(both.by_row.healthy, both.by_column.healthy)
+
+
 @dataclass(frozen=True)
 class Lift:
     """Sums of the predicted means, calibrated and not; their ratio is what the calibration adds overall."""
@@ -330,7 +345,12 @@ def lifted(block: RowBlock, known: Prediction, lift: float) -> Prediction:
     return replace(known, means=known.means * np.float32(lift))
 
 
-def _with_healthy(block: RowBlock, known: Prediction | None, threads: int) -> BothWays:
-    if known is None or known.healthy is None:
+def _weighed(block: RowBlock, weights: Weights | None) -> BothWays:
+    if weights is None:
         return block.both
-    return block.both.with_healthy(known.healthy, threads)
+    both = block.both
+    return replace(
+        both,
+        by_row=replace(both.by_row, healthy=weights.by_row),
+        by_column=replace(both.by_column, healthy=weights.by_column),
+    )

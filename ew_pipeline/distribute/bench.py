@@ -24,7 +24,7 @@ from ew_pipeline.algorithm.large_blocks import BlockSweeps
 from ew_pipeline.algorithm.row_blocks import Blocks, LocalBlocks, RowBlock, array_bytes, column_totals
 from ew_pipeline.console import emit_json, messages, results, step
 from ew_pipeline.distribute.blocks import ClusterBlocks
-from ew_pipeline.distribute.cluster import connected
+from ew_pipeline.distribute.cluster import connected, need_dask
 from ew_pipeline.distribute.file_rows import Reading
 from ew_pipeline.distribute.partitions import census, load_blocks, read_block, take_census
 
@@ -51,9 +51,10 @@ class Measured:
     cluster_cpu_seconds: float  # client, scheduler and workers together
     cluster_wall_seconds: float
     empty_step_seconds: float  # wall, over all blocks: what Dask alone takes
-    sent_bytes: float  # from the client to the cluster
-    received_bytes: float  # by the client
-    between_workers_bytes: float
+    sent_bytes: float  # arrays from the client to the cluster, as we count them
+    received_bytes: float  # by the client, likewise
+    sent_on_wire_bytes: float  # by the client, as the connection counts them: tasks too
+    workers_on_wire_bytes: float  # out of the workers, likewise: to each other, and to the client
     resident_bytes_per_entry: float  # of a block: entries by row and by column
     load_ns_per_entry: float  # CPU, once: ids, then entries, imports included
 
@@ -71,6 +72,7 @@ def bench_dask(
 ) -> None:
     """Sweeps of the fit by row blocks on a real scheduler and worker processes on loopback: CPU against the
     same blocks in one process, Dask's own time per step, and bytes moved."""
+    need_dask()
     from distributed import LocalCluster
 
     with tempfile.TemporaryDirectory(prefix="ew-bench-") as folder:
@@ -113,12 +115,12 @@ def measure(
         for _ in range(EMPTY_STEPS):
             _empty(on_cluster)
         empty = (time.perf_counter() - began) / EMPTY_STEPS
-        before, moved = vars(on_cluster.traffic).copy(), _between(client)
+        before, told, moved = vars(on_cluster.traffic).copy(), _told(client), _out_of_workers(client)
         cpu, wall = _spent(lambda: _sweeps(state, sweeps), lambda: _cpu(client))
         sent, received = (
             (getattr(on_cluster.traffic, name) - before[name]) / sweeps for name in ("sent", "received")
         )
-        between = (_between(client) - moved) / sweeps
+        told, moved = (_told(client) - told) / sweeps, (_out_of_workers(client) - moved) / sweeps
         resident = client.gather(client.map(_resident, list(on_cluster.blocks)))
         n_observed, shape = on_cluster.n_observed, on_cluster.shape
     here = _local(paths, on_cluster)
@@ -139,7 +141,8 @@ def measure(
         empty_step_seconds=empty,
         sent_bytes=sent,
         received_bytes=received,
-        between_workers_bytes=between,
+        sent_on_wire_bytes=told,
+        workers_on_wire_bytes=moved,
         resident_bytes_per_entry=sum(resident) / n_observed,
         load_ns_per_entry=load_cpu / n_observed * 1e9,
     )
@@ -213,11 +216,19 @@ def _cpu(client: Client) -> float:
     return time.process_time() + sum(workers.values())
 
 
-def _between(client: Client) -> int:
-    def sent(dask_worker: Any) -> int:
-        return int(dask_worker.transfer_outgoing_bytes_total)
+def _told(client: Client) -> float:
+    """Bytes that the client has written to the scheduler."""
+    return float(client.scheduler_comm.byte_count)
 
-    return sum(client.run(sent).values())
+
+def _out_of_workers(client: Client) -> float:
+    """Bytes that the workers have written to whoever asked them for results: each other, and the scheduler,
+    which hands on to the client. Not Dask's total, which goes by what the objects say of their size."""
+
+    def sent(dask_worker: Any) -> int:
+        return sum(int(transfer["compressed"]) for transfer in dask_worker.transfer_outgoing_log)
+
+    return float(sum(client.run(sent).values()))
 
 
 def _resident(block: RowBlock) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ew_pipeline.algorithm.row_blocks import Parts, array_bytes
 from ew_pipeline.algorithm.types import Int64
-from ew_pipeline.distribute.cluster import ClusterError, end_of_worker
+from ew_pipeline.distribute.cluster import fingerprint, refuse_other_worker
+from ew_pipeline.distribute.waiting import gathered
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -33,6 +34,7 @@ class ClusterBlocks:
     row_bounds: Int64
     n_observed: int
     traffic: Traffic = field(default_factory=lambda: Traffic())
+    fingerprint: str = field(default_factory=fingerprint)  # of what every worker is to compute with
 
     def keep(self, step: Callable[..., object], parts: Sequence[Parts], *shared: object) -> Parts:
         together = self.client.submit(_hand_out, shared, key=_key("shared", step)) if shared else ()
@@ -40,13 +42,13 @@ class ClusterBlocks:
         futures = []
         for own in zip(self.blocks, *parts, strict=True):
             self.traffic.sent += array_bytes(own[1:])
-            futures.append(self.client.submit(_call, step, own, together, key=_key("block", step)))
+            futures.append(
+                self.client.submit(_call, step, own, together, self.fingerprint, key=_key("block", step))
+            )
         self.traffic.steps += 1
         return futures
 
     def total(self, step: Callable[..., Result], parts: Sequence[Parts], *shared: object) -> Result:
-        from distributed import KilledWorker
-
         level: Sequence[Any] = self.keep(step, parts, *shared)
         while len(level) > 1:
             pairs = [
@@ -54,13 +56,7 @@ class ClusterBlocks:
                 for a, b in zip(level[::2], level[1::2], strict=False)
             ]
             level = [*pairs, *level[len(pairs) * 2 :]]
-        try:
-            found: Result = level[0].result()
-        except KilledWorker as error:
-            raise ClusterError(
-                f"the step {step.__name__} of a row block was not done: {end_of_worker(error)}.",
-                "give the workers more memory, or cut the input into smaller files.",
-            ) from error
+        found: Result = gathered(self.client, level[0])
         self.traffic.received += array_bytes(found)
         return found
 
@@ -74,7 +70,10 @@ class Traffic:
     steps: int = 0
 
 
-def _call(step: Callable[..., object], own: Sequence[object], shared: Sequence[object]) -> object:
+def _call(
+    step: Callable[..., object], own: Sequence[object], shared: Sequence[object], wanted: str
+) -> object:
+    refuse_other_worker(wanted)
     return step(*own, *shared)
 
 

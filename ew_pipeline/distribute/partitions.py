@@ -27,6 +27,7 @@ from ew_pipeline.data.snapshot import NOT_KEPT
 from ew_pipeline.distribute.blocks import ClusterBlocks, Traffic
 from ew_pipeline.distribute.cluster import ClusterError, end_of_worker
 from ew_pipeline.distribute.file_rows import FileRows, Reading
+from ew_pipeline.distribute.waiting import gathered
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.provenance import canonical_hash
 
@@ -230,7 +231,7 @@ def _united(client: Client, paths: Sequence[str], reading: Reading) -> Census:
     while len(level) > 1:
         level = [delayed(unite)(level[k : k + TOGETHER]) for k in range(0, len(level), TOGETHER)]
     try:
-        found: Census = client.compute(level[0]).result()
+        found: Census = gathered(client, client.compute(level[0]))
     except KilledWorker as error:
         raise ClusterError(
             f"the ids of {keys.get(str(error.task), 'the files')} were not taken: {end_of_worker(error)}.",

@@ -9,15 +9,25 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ew_pipeline.algorithm.factors import LowRankFactors
 from ew_pipeline.algorithm.large_tier import large_warnings
+from ew_pipeline.algorithm.row_blocks import Parts
 from ew_pipeline.distribute.blocks import ClusterBlocks
 from ew_pipeline.distribute.cluster import check_workers, connected
-from ew_pipeline.distribute.decide import SEGMENT, Decided, decide_by_blocks, pairs_without_sales
+from ew_pipeline.distribute.decide import (
+    SEGMENT,
+    Decided,
+    decide_by_blocks,
+    pairs_without_sales,
+    rows_to_check,
+)
 from ew_pipeline.distribute.file_rows import Reading
 from ew_pipeline.distribute.fit import FittedBlocks, fit_by_blocks
 from ew_pipeline.distribute.inputs import published_stores, write_inputs
@@ -30,10 +40,11 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.fit import curve_points
-from ew_pipeline.weekly.gate import gate
+from ew_pipeline.weekly.gate import FLAGGED_SHARE, gate
 from ew_pipeline.weekly.records import (
     Contract,
     Coverage,
+    GateCheck,
     Pricing,
     SegmentResult,
     WeekRequest,
@@ -44,6 +55,9 @@ from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.weekly.theta_over_weeks import over_weeks
 
 BLOCKS = "blocks.json"  # in the run's folder: work done, bytes of arrays moved, rows beside them
+FEW_ROWS = 100_000  # to check: brought whatever the gate says
+SHOWN_ROWS = 5_000  # of a week that is held back for having too many flags
+MOST_ROWS = 50_000_000  # to publish: some 5 GB on this machine, and more than any chain can walk to in a week
 THREADS = 1  # of a block: a worker has as many blocks at a time as it has threads
 
 
@@ -53,6 +67,7 @@ class Computed:
 
     fitted: FittedBlocks
     decided: Decided
+    decisions: Parts  # rows to check, where their blocks are
     shape: tuple[int, int]
     pairs: int
     zero: int
@@ -87,7 +102,7 @@ def _run(
 ) -> Outcome:
     week, config = request.week, request.config
     with connected(str(request.blocks_on)) as client:
-        check_workers(client, settings, {"sales": request.sales})
+        check_workers(client, settings, {"sales": request.sales}, publishing=False)
         known = published_stores(ledger, settings.runs, week, config.recent_weeks)
         files = steps(
             "agree on ids",
@@ -100,11 +115,18 @@ def _run(
         write_inputs(attempt.folder, files)
         blocks = load_blocks(client, files, block_entries)
         computed = _compute(blocks, request, attempt.folder, steps)
-        _write(attempt.folder / BLOCKS, _work(blocks, computed))
-    segments = (_segment(computed),)
-    coverage = _coverage(files, computed)
-    totals = computed.decided.totals
-    pricing = _pricing(config)
+        segments = (_segment(computed),)
+        coverage = _coverage(files, computed)
+        totals = computed.decided.totals
+        pricing = _pricing(config)
+        checks = gate(segments, totals, coverage, config, last_ranks(ledger, week), pricing)
+        most = most_rows(computed.decided, checks, request)
+        scores: pd.DataFrame = steps(
+            "bring what to check",
+            lambda: rows_to_check(blocks, computed.decisions, most),
+            detail=lambda found: f"{len(found):,} rows",
+        )
+        _write(attempt.folder / BLOCKS, _work(blocks, computed, len(scores)))
     theta = computed.fitted.theta
     result = WeekResult(
         run_id=attempt.run_id,
@@ -116,10 +138,10 @@ def _run(
         coverage=coverage,
         segments=segments,
         pooled=theta,
-        scores=computed.decided.scores(),
+        scores=scores,
         given_totals=totals,
         score_files=computed.decided.files,
-        gate=gate(segments, totals, coverage, config, last_ranks(ledger, week), pricing),
+        gate=checks if most is None else _some_shown(checks, most, totals.flagged),
         provenance=provenance,
         folder=attempt.folder,
         timings=steps.timings,
@@ -148,14 +170,38 @@ def _compute(blocks: ClusterBlocks, request: WeekRequest, folder: Path, steps: S
         detail=lambda found: f"rank {found.rank}, {found.fit.sweeps} sweeps",
     )
     seconds = time.perf_counter() - started
-    decided = steps(
+    decided, decisions = steps(
         "decide what to check",
         lambda: decide_by_blocks(
             blocks, fitted.fit.predictions, fitted.fit.column_entries, request.week, request.config, folder
         ),
-        detail=lambda found: f"{found.totals.flagged:,} of {found.totals.pairs:,} pairs",
+        detail=lambda found: f"{found[0].totals.flagged:,} of {found[0].totals.pairs:,} pairs",
     )
-    return Computed(fitted, decided, blocks.shape, blocks.n_observed, zero, seconds)
+    return Computed(fitted, decided, decisions, blocks.shape, blocks.n_observed, zero, seconds)
+
+
+def most_rows(decided: Decided, checks: Sequence[GateCheck], request: WeekRequest) -> int | None:
+    """How many of the rows to check to bring here; None: all of them.
+
+    All are needed to publish the week. One that has too many flags will not be, unless somebody has said so.
+    """
+    usual = all(check.passed for check in checks if check.name == FLAGGED_SHARE)
+    needed = usual or (request.override is not None and not request.shadow)
+    if needed and decided.to_check > MOST_ROWS:
+        raise DataError(
+            f"{decided.to_check:,} pairs of {request.week} are to be checked: more than {MOST_ROWS:,} are "
+            "neither brought together nor published.",
+            "set max_checks_per_store: it keeps the best of them.",
+        )
+    return None if needed or decided.to_check <= FEW_ROWS else SHOWN_ROWS
+
+
+def _some_shown(checks: Sequence[GateCheck], shown: int, flagged: int) -> tuple[GateCheck, ...]:
+    words = f"; of {flagged:,} only the best {shown:,} are shown, the scores of all are in the run's folder"
+    return tuple(
+        replace(check, words=check.words + words) if check.name == FLAGGED_SHARE else check
+        for check in checks
+    )
 
 
 def _refuse_what_blocks_cannot(request: WeekRequest, settings: Settings) -> str:
@@ -239,14 +285,14 @@ def _pricing(config: RunConfig) -> Pricing:
     return Pricing(config.probability, "posterior", words)
 
 
-def _work(blocks: ClusterBlocks, computed: Computed) -> dict[str, Any]:
+def _work(blocks: ClusterBlocks, computed: Computed, rows_here: int) -> dict[str, Any]:
     fit = computed.fitted.fit
     return {
         "blocks": len(blocks.blocks),
         "rounds": fit.rounds,
         "sweeps": fit.sweeps,
         "traffic": asdict(blocks.traffic),
-        "rows_to_check": int(sum(len(rows) for rows in computed.decided.to_check.values())),
+        "rows_to_check": rows_here,
     }
 
 

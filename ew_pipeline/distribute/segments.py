@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, end_of_worker
+from ew_pipeline.distribute.waiting import forgotten, gathered
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.track.model import load_model, save_model
 from ew_pipeline.weekly.fit import FittedSegment, fit_segment, folder_name
@@ -22,36 +23,36 @@ def fit_segments_on(
     has fitted, and we read it, number by number the same.
     """
     with connected(address) as client:
-        from dask import config as dask_config
         from distributed import KilledWorker
 
-        check_workers(client, settings, {})
-        with dask_config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-            futures = {
-                segment.name: client.submit(
-                    fit_on_worker, segment, config, folder / folder_name(segment.name), pure=False
-                )
-                for segment in prepared.segments
-            }
+        check_workers(client, settings, {}, publishing=False)
+        # As many threads as there are for each: a worker with several takes as many segments at a time.
+        threads = max(1, sum(client.nthreads().values()) // max(1, len(prepared.segments)))
+        futures = {
+            segment.name: client.submit(
+                fit_on_worker, segment, config, folder / folder_name(segment.name), threads, pure=False
+            )
+            for segment in prepared.segments
+        }
         records: dict[str, SegmentResult] = {}
         try:
             for name, future in futures.items():
-                records[name] = future.result()
+                records[name] = gathered(client, future)
         except KilledWorker as error:
             raise ClusterError(
                 f"segment {name} was not fitted: {end_of_worker(error)}.",
                 "give the workers more memory, or run without --dask.",
             ) from error
         finally:
-            client.cancel(list(futures.values()))
+            forgotten(client, futures.values())
     return tuple(_read_back(segment, records[segment.name]) for segment in prepared.segments)
 
 
-def fit_on_worker(segment: SegmentInput, config: RunConfig, folder: Path) -> SegmentResult:
+def fit_on_worker(segment: SegmentInput, config: RunConfig, folder: Path, threads: int) -> SegmentResult:
     """On a worker: fit, save for the client to read, and say what came out."""
     from distributed import get_worker
 
-    fitted = fit_segment(segment, config, folder, threads=get_worker().state.nthreads)
+    fitted = fit_segment(segment, config, folder, threads=min(threads, get_worker().state.nthreads))
     save_model(fitted.fit, folder, level=segment.level)
     return fitted.record
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, end_of_worker, some_workers
+from ew_pipeline.distribute.cluster import (
+    ClusterError,
+    check_workers,
+    connected,
+    end_of_worker,
+    fingerprint,
+    losses_said,
+    refuse_other_worker,
+    some_workers,
+)
+from ew_pipeline.distribute.waiting import ended, forgotten, gathered
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 TRIES = 2  # of a week that failed for a reason that may be the worker's
-LOOK_SECONDS = 5.0  # how soon a worker that joins is given a week
 
 
 def run_weeks(
@@ -48,12 +57,13 @@ def run_weeks(
         queue = _Queue(client, wanted, own, deque(weeks))
         try:
             while queue.waiting or queue.running:
-                for done in queue.step(address):
-                    note(done)
+                with losses_said(client, address, left=queue.left):
+                    for done in queue.step():
+                        note(done)
         finally:
-            with suppress(OSError):  # the scheduler is gone: nobody is left to be told
-                client.cancel(list(queue.running))
-                client.run(end_tracking, on_error="return")
+            if forgotten(client, queue.running):
+                with suppress(OSError):
+                    client.run(end_tracking, on_error="return")
 
 
 def with_absolute_paths(request: WeekRequest) -> WeekRequest:
@@ -87,19 +97,15 @@ class _Queue:
     waiting: deque[Week]
     running: dict[Future, _Task] = field(default_factory=dict)
 
-    def step(self, address: str) -> list[WeekDone]:
-        """Give every worker something to do, and return what has ended."""
-        from distributed.client import FuturesCancelledError
+    def step(self) -> Iterator[WeekDone]:
+        """Give every worker something to do, and say what has ended."""
+        self.hand_out()
+        for future in ended(self.client, list(self.running)):
+            if (done := self._outcome(future)) is not None:
+                yield done
 
-        try:
-            self.hand_out()
-            return self.ended()
-        except (OSError, FuturesCancelledError) as error:
-            left = len(self.waiting) + len(self.running)
-            raise ClusterError(
-                f"the scheduler at {address} is gone, with {left} weeks to do.",
-                "start it and its workers again and type the same command: what is done is not done again.",
-            ) from error
+    def left(self) -> str:
+        return f", with {len(self.waiting) + len(self.running)} weeks to do"
 
     def hand_out(self) -> None:
         workers = some_workers(self.client)
@@ -111,23 +117,17 @@ class _Queue:
                 future.cancel()
                 self._send(_Task(task.week, task.tried))
 
-    def ended(self) -> list[WeekDone]:
-        """What has ended since; waits a while for something to."""
-        from distributed import wait
-
-        try:
-            futures = wait(list(self.running), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").done
-        except TimeoutError:
-            return []
-        return [done for future in futures if (done := self._outcome(future)) is not None]
-
     def _outcome(self, future: Future) -> WeekDone | None:
         """How the week ended; None when it goes to another worker."""
-        task = self.running.pop(future)
+        task = self.running[future]
         try:
-            answer: tuple[str, WeekDone] = future.result()
+            answer: tuple[str, WeekDone] = gathered(self.client, future)
         except Exception as error:
-            return WeekDone(task.week, "failed", None, _lost(error), 0.0)
+            if future.status != "error":  # it is not the week that failed
+                raise
+            del self.running[future]
+            return WeekDone(task.week, "failed", None, _failure(error), 0.0)
+        del self.running[future]
         worker, done = answer
         if not done.maybe_the_machine:
             return done
@@ -143,13 +143,14 @@ class _Queue:
             run_on_worker,
             replace(self.request, week=task.week),
             self.settings,
+            fingerprint(),
             key=f"{task.week}-{secrets.token_hex(4)}",
             workers=sorted(task.only) or None,
         )
         self.running[future] = task
 
 
-def _lost(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
@@ -161,11 +162,16 @@ _one_at_a_time = threading.Lock()
 _tracking: Tracking | None = None
 
 
-def run_on_worker(request: WeekRequest, settings: Settings) -> tuple[str, WeekDone]:
+def run_on_worker(request: WeekRequest, settings: Settings, wanted: str) -> tuple[str, WeekDone]:
     """On a worker, which may have several threads: one week at a time, with all of them."""
     from distributed import get_worker
 
     worker = get_worker()
+    try:
+        refuse_other_worker(wanted)
+    except ClusterError as error:  # the others would do it
+        words = error.message
+        return worker.address, WeekDone(request.week, "failed", None, words, 0.0, maybe_the_machine=True)
     own = settings.model_copy(update={"threads": worker.state.nthreads})
     with _one_at_a_time:
         return worker.address, run_one_week(request, own, Steps(quiet=True), _tracking_for(settings))

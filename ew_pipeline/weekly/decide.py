@@ -19,6 +19,7 @@ from ew_pipeline.week import Week
 from ew_pipeline.weekly.fit import FittedSegment
 
 AT_ONCE = 1 << 18  # pairs
+Ids = list[str] | pd.Index  # an index is shared by all that is made with it
 
 
 def decide(
@@ -114,7 +115,7 @@ def score_frame(
     level: Float | None,
     posterior: Float,
     probability: Float,
-    ids: tuple[list[str], list[str]],
+    ids: tuple[Ids, Ids],
     segment: tuple[str, list[str]],
 ) -> pd.DataFrame:
     """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
@@ -142,7 +143,7 @@ def score_frame(
     )
 
 
-def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: list[str]) -> pd.Categorical[str]:
+def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: Ids) -> pd.Categorical[str]:
     place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str)).astype(np.int32)
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
 

@@ -12,6 +12,7 @@ from ew_pipeline.settings import RunConfig
 from ew_pipeline.weekly.records import Coverage, GateCheck, Pricing, SegmentResult
 from ew_pipeline.weekly.totals import ScoreTotals
 
+FLAGGED_SHARE = "flagged share"
 CARRIES = 0.1  # of the weight: a rank that the fit is partly an average over
 
 
@@ -70,7 +71,7 @@ def gate(
             pricing.words if pricing.as_asked else f"{pricing.asked} was asked for, but {pricing.words}",
         ),
         GateCheck(
-            "flagged share",
+            FLAGGED_SHARE,
             share <= limits.max_flagged_share,
             f"{share:.1%} of the scored pairs are flagged, at most {limits.max_flagged_share:.0%} are usual"
             + ("" if share <= limits.max_flagged_share else "; max_checks_per_store keeps the best of them"),

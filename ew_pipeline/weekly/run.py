@@ -99,7 +99,7 @@ def _run(
     prepared = _prepare(snapshot, week, config, steps)
     fitted = steps(
         "fit the detector",
-        lambda: _fit(prepared, config, attempt.folder / "model", settings),
+        lambda: _fit(prepared, config, attempt.folder / "model", settings, steps),
         detail=_fitted,
     )
     priced = _price(prepared, fitted, config, settings, attempt.folder, steps)
@@ -226,10 +226,12 @@ def _decide(fitted: tuple[FittedSegment, ...], priced: Priced, week: Week, confi
 
 
 def _fit(
-    prepared: Prepared, config: RunConfig, folder: Path, settings: Settings
+    prepared: Prepared, config: RunConfig, folder: Path, settings: Settings, steps: Steps
 ) -> tuple[FittedSegment, ...]:
     """Here, or the segments side by side on a cluster."""
     if settings.dask_address is None or len(prepared.segments) == 1:
+        if settings.dask_address is not None:
+            steps.say(f"One segment is fitted here: the cluster at {settings.dask_address} is not needed.")
         return fit_segments(prepared, config, folder, settings.threads)
     from ew_pipeline.distribute.segments import fit_segments_on
 

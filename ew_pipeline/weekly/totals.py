@@ -55,7 +55,8 @@ class ScoreTotals:
             expected_cost_ignoring=float((scores["anomaly_probability"] * scores["cost_missed"]).sum()),
             by_probability=np.bincount(steps, minlength=PROBABILITY_BINS),
             flagged_by_probability=np.bincount(steps[flagged], minlength=PROBABILITY_BINS),
-            sample=scores.iloc[::every_so_many][["expected_units", "units"]],
+            # A copy: a view of some pairs would keep the columns of all.
+            sample=scores[["expected_units", "units"]].iloc[::every_so_many].copy(),
         )
 
     @property

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import dask
 from clean_processes import clean
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler, Worker
 
 
 @contextmanager
@@ -71,6 +75,100 @@ def one_killed(address: str, when: Callable[[Client], str | None]) -> Iterator[l
         thread.join()
 
 
+@dataclass(frozen=True)
+class Bare:
+    """Processes of a cluster without nannies: who is killed stays away."""
+
+    address: str
+    scheduler: BaseProcess
+    workers: tuple[BaseProcess, ...]
+
+    def kill(self, what: str) -> None:
+        for process in self.workers if what == "workers" else (self.scheduler,):
+            process.kill()
+
+
+@contextmanager
+def bare_cluster(workers: int, before: Callable[[], None] | None = None) -> Iterator[Bare]:
+    """``before``: what the last worker does before it begins."""
+    ours, theirs = clean.Pipe()
+    scheduler = clean.Process(target=_schedule, args=(theirs,), daemon=True)
+    scheduler.start()
+    assert ours.poll(60)
+    address = ours.recv()
+    firsts = [None] * (workers - 1) + [before]
+    pool = tuple(clean.Process(target=_work, args=(address, first), daemon=True) for first in firsts)
+    for process in pool:
+        process.start()
+    try:
+        with Client(address, set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=60)
+        yield Bare(address, scheduler, pool)
+    finally:
+        for process in (*pool, scheduler):
+            process.kill()
+            process.join()
+
+
+def _schedule(answer: Any) -> None:
+    async def run() -> None:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
+            answer.send(scheduler.address)
+            await scheduler.finished()
+
+    asyncio.run(run())
+
+
+def _work(address: str, before: Callable[[], None] | None) -> None:
+    if before is not None:
+        before()
+
+    async def run() -> None:
+        async with Worker(address, nthreads=1, host="127.0.0.1", dashboard=False) as worker:
+            await worker.finished()
+
+    asyncio.run(run())
+
+
+@contextmanager
+def lost(cluster: Bare, what: str, prefix: str) -> Iterator[None]:
+    """Beside the block: all workers, or the scheduler, killed once a task is at work whose key begins so."""
+    over = threading.Event()
+
+    def watch() -> None:
+        with Client(cluster.address, set_as_default=False) as client:
+            while not over.is_set() and working_on(client, prefix) is None:
+                time.sleep(0.005)
+        cluster.kill(what)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def ends(work: Callable[[], object], seconds: float = 60.0) -> BaseException | None:
+    """What the work raises, if anything. That it has not ended after a time many times too long fails."""
+    found: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            found.append(error)
+        else:
+            found.append(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, f"still waiting after {seconds:.0f} s"
+    return found[0]
+
+
 def working_on(client: Client, prefix: str) -> str | None:
     """The worker that has a task whose key begins so."""
     for worker, keys in client.processing().items():
@@ -79,12 +177,27 @@ def working_on(client: Client, prefix: str) -> str | None:
     return None
 
 
+def without_package() -> None:
+    sys.modules["ew_pipeline.distribute.cluster"] = None  # type: ignore[assignment]
+
+
+def for_another_processor() -> None:
+    from numba import config
+
+    config.CPU_NAME = "generic"
+
+
 def dies(*_: object) -> None:
     """A task that takes its worker with it."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def not_here(request: Any, _: object) -> tuple[str, Any]:
+def sleeps(*_: object) -> None:
+    """A task that is at work when the cluster is lost."""
+    time.sleep(600.0)
+
+
+def not_here(request: Any, *_: object) -> tuple[str, Any]:
     """A week that fails on every machine for the machine's sake."""
     from distributed import get_worker
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
+from distribute.block_week import RANK, WEEK, M, N, make_sales, run, scores_of, write_files
 from distribute.local_cluster import local_cluster, one_killed, whole, working_on
 from typer.testing import CliRunner
 from weekly.chain import _tracking
@@ -35,36 +37,15 @@ from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-WEEK = "2026-W30"
-N, M, RANK = 120, 200, 2
-CHANGES = {"detector": {"rank": RANK}}
-
 
 @pytest.fixture(scope="module")
 def sales():
-    rng = np.random.default_rng(5)
-    demand = rng.gamma(2.0, 0.5, (N, RANK)) @ rng.gamma(2.0, 0.5, (M, RANK)).T * 8.0
-    wrong = rng.random((N, M)) < 0.08
-    counts = rng.poisson(np.where(wrong, rng.exponential(0.2, (N, M)), 1.0) * demand)
-    return SalesMatrix.from_dense(
-        counts,
-        rng.random((N, M)) < 0.6,
-        store_ids=[f"S{i:03d}" for i in range(N)],
-        sku_ids=[f"K{j:03d}" for j in range(M)],
-        week=WEEK,
-    )
+    return make_sales()
 
 
 @pytest.fixture(scope="module")
 def partitions(sales, tmp_path_factory):
-    """Six files of twenty stores, with rows of another week among them and the rows in no order."""
-    folder = tmp_path_factory.mktemp("partitions")
-    frame = pd.DataFrame(sales.to_long()).assign(week=WEEK)
-    frame = pd.concat([frame, frame.assign(week="2026-W29", units=1)]).sample(frac=1, random_state=0)
-    part = np.searchsorted(sales.store_ids, frame["store_id"].to_numpy(dtype=str)) // 20
-    for k in range(6):
-        frame[part == k].to_parquet(folder / f"stores-{k}.parquet", index=False)
-    return folder
+    return write_files(sales, tmp_path_factory.mktemp("partitions"))
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +91,49 @@ def test_one_block_is_the_single_process_fit_to_the_last_bit(sales):
     np.testing.assert_array_equal(found.predictions[0].healthy, whole.healthy.single)
 
 
+def test_f_is_put_by_column_once_in_a_round(sales, monkeypatch):
+    turned, turn = [], BothWays.with_healthy
+
+    def noted(both, *given):
+        turned.append(both)
+        return turn(both, *given)
+
+    monkeypatch.setattr(BothWays, "with_healthy", noted)
+    family = exposure_family("exponential")
+    blocks = LocalBlocks.cut(sales, [0, 60, N])
+    found = fit_large_blocks(blocks, family, start(sales, family), noise="auto", effort=FULL, threads=1)
+    assert found.rounds > 1
+    assert len(turned) == 2 * (found.rounds - 1)  # of each block; the last round weighs nothing
+
+
+def test_a_fit_by_blocks_holds_of_what_was_predicted_only_what_it_weighs_by():
+    """Between rounds f by row and by column, 8 bytes; with all of the prediction the fit took 64 at most."""
+    rng = np.random.default_rng(0)
+    n, m = 400, 2_000
+    demand = rng.gamma(2.0, 0.5, (n, 2)) @ rng.gamma(2.0, 0.5, (m, 2)).T * 6.0
+    counts = rng.poisson(np.where(rng.random((n, m)) < 0.08, 0.2, 1.0) * demand)
+    sales = SalesMatrix.from_dense(counts, rng.random((n, m)) < 0.5)
+    family, right = exposure_family("exponential"), rng.gamma(2.0, 0.5, (m, 2)).astype(np.float32)
+
+    def fit():
+        blocks = LocalBlocks.cut(sales, [0, n])
+        return fit_large_blocks(blocks, family, right, noise="auto", effort=FULL, threads=1)
+
+    assert fit().rounds > 1  # and what is compiled on the way
+    tracemalloc.start()
+    try:
+        fit()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 58 * sales.n_observed
+
+
 def test_column_totals_add_up_however_the_rows_are_cut(sales):
     whole = LocalBlocks.cut(sales, [0, N]).total(column_totals, [])
     cut = LocalBlocks.cut(sales, [0, 1, 50, N]).total(column_totals, [])
     np.testing.assert_array_equal(cut.sold, whole.sold)
     np.testing.assert_array_equal(cut.entries, np.bincount(sales.cols, minlength=M))
-
-
-def run(home, partitions, address, shadow=True, **changes):
-    from ew_pipeline.distribute.run_blocks import run_blocks
-
-    settings = Settings(home=home, dask_address=address)
-    request = make_request(
-        settings, week=WEEK, sales=str(partitions), shadow=shadow, changes={**CHANGES, **changes}
-    )
-    return run_blocks(request, settings, Steps(quiet=True), _tracking(), block_entries=5000)
-
-
-def scores_of(outcome):
-    folder = outcome.result.folder
-    files = sorted((folder / "scores").glob("*.parquet"))
-    assert len(files) == json.loads((folder / "blocks.json").read_text())["blocks"]
-    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
-    return frame.astype({"store_id": str, "sku_id": str})
 
 
 def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
@@ -151,7 +152,9 @@ def test_a_week_on_workers_of_which_one_is_killed_equals_the_fit_in_one_place(
     scores = scores_of(outcome)
     work = json.loads((outcome.folder / "blocks.json").read_text())
     assert work["blocks"] == 3  # of three, two and one files: those that begin within 5,000 rows
-    assert work["traffic"]["received"] > 0
+    first_sweeps = FULL.least_squares + FULL.poisson
+    each_sweep = N * (RANK + 3) * 4 + M * 6 * 8  # the rows' factors with their inverses, the columns' sums
+    assert work["traffic"]["received"] > (first_sweeps + work["sweeps"]) * each_sweep
     assert work["rows_to_check"] == scores["flagged"].sum()
     assert scores["store_id"].tolist() == sales.store_ids[sales.rows].tolist()
     np.testing.assert_array_equal(scores["units"], sales.counts)
@@ -267,14 +270,20 @@ def test_dask_knows_how_large_a_block_is(sales):
 
 
 def test_a_sweep_moves_factors_and_sums_and_nothing_that_grows_with_the_entries(cluster, tmp_path):
-    n, m, rank = 60, 300, 2
-    paths = write_partitions(tmp_path, observed=9_000, stores=n, skus=m, files=3, seed=0)
-    found = measure(cluster, tmp_path, paths, rank, workers=3, sweeps=2, seed=0)
+    n, m, rank, workers = 400, 200, 2, 3
+    paths = write_partitions(tmp_path, observed=64_000, stores=n, skus=m, files=3, seed=0)
+    found = measure(cluster, tmp_path, paths, rank, workers, sweeps=2, seed=0)
     assert (found.stores, found.skus, found.blocks) == (n, m, 3)
     right, left, left_inverses, sums = m * rank * 4, n * rank * 4, n * 3 * 4, m * 6 * 8
     assert found.received_bytes == left + left_inverses + sums
     assert found.sent_bytes == pytest.approx(right + left, abs=200)  # and the prior
-    assert found.between_workers_bytes < 10 * (sums + right + left + left_inverses)
+    # The same as the connections see it, with room for what describes a task or an array: a block asks for
+    # the columns and hands on its sums once. Less than one number for each entry of a single block.
+    tasks, words = 2 * found.blocks, 2_000
+    assert found.sent_on_wire_bytes < found.sent_bytes + tasks * words
+    most = workers * right + found.blocks * sums + 2 * (left + left_inverses) + found.received_bytes
+    assert found.received_bytes < found.workers_on_wire_bytes < most + tasks * words
+    assert most + tasks * words < 4 * found.observed / 3
     assert 16 <= found.resident_bytes_per_entry < 20
 
 

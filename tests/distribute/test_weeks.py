@@ -10,7 +10,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.local_cluster import dies, local_cluster, not_here, one_killed, whole, working_on
+from distribute.local_cluster import (
+    bare_cluster,
+    dies,
+    ends,
+    local_cluster,
+    lost,
+    not_here,
+    one_killed,
+    whole,
+    working_on,
+)
 from distributed import Client
 from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
@@ -18,6 +28,7 @@ from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
 from ew_pipeline.distribute import cluster as cluster_module
+from ew_pipeline.distribute import waiting
 from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected
 from ew_pipeline.distribute.segments import fit_segments_on
@@ -130,6 +141,20 @@ def test_segments_fitted_on_lost_workers_are_fitted_again_and_equal_those_fitted
     for there, known in zip(fitted, result.segments, strict=True):
         assert there.record.theta == known.theta
         np.testing.assert_array_equal(there.fit.posterior_, load_model(known.model).fit.posterior_)
+
+
+@pytest.mark.parametrize(("what", "said"), [("workers", "has had no workers for"), ("scheduler", "is gone")])
+def test_segments_end_with_words_when_the_cluster_is_lost(what, said, here, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    home, result = here
+    snapshot = Snapshot(result.provenance.data_hash, home / "snapshots" / result.provenance.data_hash)
+    prepared = prepare(snapshot, result.week, result.config)
+    settings = Settings(home=tmp_path)
+    with bare_cluster(1) as cluster, lost(cluster, what, "fit_on_worker"):
+        error = ends(lambda: fit_segments_on(cluster.address, prepared, result.config, tmp_path, settings))
+    assert isinstance(error, ClusterError)
+    assert said in error.message
 
 
 def run_with(task, cluster, tmp_path, monkeypatch, allowed_failures=3):

@@ -1,0 +1,137 @@
+"""A cluster that is lost in the middle: soon an error with words and not a wait without end."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from distribute.block_week import make_sales, run, scores_of, write_files
+from distribute.local_cluster import (
+    bare_cluster,
+    dies,
+    ends,
+    local_cluster,
+    lost,
+    one_killed,
+    sleeps,
+    whole,
+    working_on,
+)
+
+from ew_pipeline.distribute import cluster as cluster_module
+from ew_pipeline.distribute import waiting
+from ew_pipeline.distribute import weeks as weeks_module
+from ew_pipeline.distribute.cluster import ClusterError, connected
+from ew_pipeline.distribute.waiting import ended, gathered
+from ew_pipeline.distribute.weeks import run_weeks
+from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.settings import Settings
+from ew_pipeline.week import Week
+from ew_pipeline.weekly.records import WeekRequest
+
+SAID = {"workers": "has had no workers for", "scheduler": "is gone"}
+
+
+@pytest.fixture(scope="module")
+def partitions(tmp_path_factory):
+    return write_files(make_sales(), tmp_path_factory.mktemp("partitions"))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+
+
+@pytest.mark.parametrize("what", SAID)
+@pytest.mark.parametrize("step", ["read_block", "block-sweep_block", "block-decide_block"])
+def test_a_week_by_blocks_ends_with_words_when_the_cluster_is_lost(
+    what, step, partitions, tmp_path, impatient
+):
+    with bare_cluster(2) as cluster, lost(cluster, what, step):
+        error = ends(lambda: run(tmp_path, partitions, cluster.address))
+    assert isinstance(error, ClusterError)
+    assert SAID[what] in error.message
+    assert "type the same command" in error.next_step
+    with Ledger.open(Settings(home=tmp_path).ledger_url, home=tmp_path) as ledger:
+        assert [one.status for one in ledger.runs()] == ["failed"]
+        with ledger.week_lock(Week(2026, 30), who="the next", wait_seconds=0.0):
+            pass  # nobody holds it any more
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_a_backfill_ends_with_words_when_the_cluster_is_lost(what, tmp_path, impatient, monkeypatch):
+    monkeypatch.setattr(weeks_module, "run_on_worker", sleeps)
+    weeks = [Week(2026, 7), Week(2026, 8), Week(2026, 9)]
+    request = WeekRequest(week=weeks[0], sales=str(tmp_path))
+    with bare_cluster(2) as cluster, lost(cluster, what, "2026-W0"):
+        error = ends(lambda: run_weeks(cluster.address, request, weeks, Settings(home=tmp_path), print))
+    assert isinstance(error, ClusterError)
+    assert SAID[what] in error.message
+    assert what == "workers" or "with 3 weeks to do" in error.message
+    assert "weeks that are done are not done again" in error.next_step
+
+
+def test_a_result_whose_only_worker_dies_before_it_is_fetched_is_not_waited_for(impatient):
+    with bare_cluster(1) as cluster, connected(cluster.address) as client:
+        made = client.submit(np.ones, 10)
+        assert ended(client, [made]) == {made}
+        cluster.kill("workers")
+        error = ends(lambda: gathered(client, made))
+    assert isinstance(error, ClusterError)
+
+
+def test_waiting_goes_on_while_there_are_workers(impatient):
+    with bare_cluster(1) as cluster, connected(cluster.address) as client:
+        slow = client.submit(pd.Series, [7])
+        assert gathered(client, client.submit(_later, slow)).tolist() == [7]
+
+
+def _later(value):
+    time.sleep(1.5)  # longer than several looks, and than a cluster may be without workers
+    return value
+
+
+def test_an_error_of_the_work_is_not_taken_for_one_of_the_cluster(impatient):
+    with bare_cluster(1) as cluster, pytest.raises(FileNotFoundError), connected(cluster.address) as client:
+        gathered(client, client.submit(open, "/nowhere"))
+
+
+def test_work_that_kills_its_workers_is_said_to(impatient):
+    with bare_cluster(2) as cluster:
+        error = ends(lambda: _die_at(cluster.address))
+    assert isinstance(error, ClusterError)
+    assert re.match("the task dies.* was not done: 1 worker was lost while at it", error.message)
+
+
+def _die_at(address):
+    with connected(address) as client:
+        client.run_on_scheduler(_no_failures)
+        gathered(client, client.submit(dies))
+
+
+def _no_failures(dask_scheduler):
+    dask_scheduler.allowed_failures = 0
+
+
+@pytest.fixture(scope="module")
+def running():
+    with local_cluster(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def undisturbed(running, partitions, tmp_path_factory):
+    return scores_of(run(tmp_path_factory.mktemp("undisturbed"), partitions, whole(running, 2)))
+
+
+@pytest.mark.parametrize("step", ["read_block", "block-predict_block", "block-decide_block"])
+def test_one_lost_worker_changes_nothing(step, running, undisturbed, partitions, tmp_path):
+    address = whole(running, 2)
+    with one_killed(address, lambda client: working_on(client, step)) as killed:
+        found = scores_of(run(tmp_path, partitions, address))
+    assert len(killed) == 1
+    pd.testing.assert_frame_equal(found, undisturbed, check_exact=True)
