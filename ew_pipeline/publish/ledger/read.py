@@ -90,9 +90,9 @@ class LedgerReader:
         with reading(self._engine) as connection:
             refuse_gaps(connection, publication.source_id)
             found = connection.execute(queries.flagged_pairs(publication.source_id)).all()
-        frame = pd.DataFrame(found, columns=["store_id", "sku_id"]).astype("str")
-        frame.insert(0, "week", str(publication.week))
-        return frame
+        stores, skus = zip(*found, strict=True) if found else ((), ())
+        pairs = {"store_id": list(stores), "sku_id": list(skus)}
+        return pd.DataFrame({"week": [str(publication.week)] * len(found), **pairs}, dtype="str")
 
     def flagged_stores(self, publication_id: int) -> pd.DataFrame:
         """The stores with something to check: store_id, to_check, expected_saving, most to save first."""
