@@ -18,8 +18,7 @@ detector's and the levels', of this week and of past ones. Learning what their e
 
 The last run has its rows in one week: the least there is to fit for so many, and the most to list and to
 publish. How many times our fit the other stages take there is said and not held to a limit, which a slower
-fit would meet and a quicker one miss: all stages together are held against what Spark's ALS takes in the
-same run for the matrix completion alone, ten iterations at one rank.
+fit would meet and a quicker one miss.
 """
 
 from __future__ import annotations
@@ -39,9 +38,7 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from ew_pipeline.bench.contenders import CONTENDERS
 from ew_pipeline.bench.machine import machine, said_machine
-from ew_pipeline.bench.measure import measure
 from ew_pipeline.bench.processes import PeakMemory
 from ew_pipeline.bench.reading import WEEK, write_long
 from ew_pipeline.bench.requirements import Requirement, at_most, reported
@@ -58,7 +55,6 @@ LOOK_EVERY = 0.2  # seconds; shorter than any stage that allocates much
 FIT_STAGES = ("level from history", "fit the detector", "fit past weeks", "fit the week alone")
 START, END = "start: Python, imports, Prefect", "between and after: MLflow's end, live files, Prefect's end"
 TRACK_STAGES = ("track in MLflow",)
-PEER, PEER_TURNS = "Spark ALS", 2
 CHECKED_ROWS = 100
 FEW_ROWS = 5_000
 
@@ -86,11 +82,9 @@ def pipeline(
             plain = one_week(few, folder, mode="fast", orchestrate=False)
         with step("Great Expectations alone"):
             checking = checking_alone()
-        with step(f"{PEER}, the matrix completion alone") as line:
-            peer, line.detail = completion_alone(FULL.grown(sizes[-1]), folder)
     tools = tool_costs(short, plain, checking)
     *_, largest, one = runs
-    table = of_pipeline(largest, one, tools, peer)
+    table = of_pipeline(largest, one, tools)
     if json:
         emit_json(
             {
@@ -98,7 +92,6 @@ def pipeline(
                 "runs": runs,
                 "few_rows": [short, plain],
                 "tools_s": tools,
-                "completion_alone_s": peer,
                 "requirements": table,
             }
         )
@@ -207,21 +200,6 @@ def check_few() -> None:
     print(time.perf_counter() - started)
 
 
-def completion_alone(size: Size, folder: Path) -> tuple[float | None, str]:
-    """Wall seconds of the peer on the sales of the same week, the least of ``PEER_TURNS``, and the same in
-    words; None, and why, where it cannot run."""
-    peer = next(one for one in CONTENDERS if one.name == PEER)
-    if absent := peer.absent(size):
-        return None, f"not run: {absent}"
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        kept = store(size, Path(place))
-        try:
-            seconds = min(float(measure(peer, kept, size.rank)["wall_s"]) for _ in range(PEER_TURNS))
-        except FitError as error:
-            return None, error.message
-    return seconds, f"{seconds:.0f} s"
-
-
 def tool_costs(run: dict[str, Any], plain: dict[str, Any], checking: float) -> dict[str, float]:
     """Wall seconds that each tool adds to a run."""
     return {
@@ -235,18 +213,15 @@ def of_pipeline(
     largest: dict[str, Any],
     one: dict[str, Any],
     tools: dict[str, float],
-    completion_alone: float | None,
 ) -> list[Requirement]:
     """What is required of the largest run with its past, of that with as many rows in one week, and of the
     tools."""
     fits, others = fits_and_others(largest)
     one_fit, one_others = fits_and_others(one)
-    peer = None if completion_alone is None else (one_fit + one_others) / completion_alone
     rows, one_rows = said_size(largest), said_size(one)
     most = max(largest["peak_gb"], one["peak_gb"])
     return [
         at_most(f"stages outside the fits over these, {rows}", others / fits, 1.0, "x"),
-        at_most(f"all stages over {PEER} alone, {one_rows}", peer, 1.0, "x"),
         reported(f"stages outside the fit over our fit, {one_rows}", one_others / one_fit, "x"),
         at_most("memory of all processes", most, 8.0, " GB"),
         at_most("Prefect, MLflow and Great Expectations beyond the work", sum(tools.values()), 20.0, " s"),
