@@ -39,9 +39,9 @@ def page(
 def markdown(documents: Sequence[dict[str, Any]]) -> str:
     """All tables, in the order of the documents."""
     parts = [_table(("", "required", "seen", ""), _required(documents))]
+    machines = dict.fromkeys(said_machine(one["machine"]) for one in documents if "machine" in one)
+    parts += [f"Measured on {words}\n" for words in machines]
     for document in documents:
-        if "machine" in document:
-            parts.append(f"Measured on {said_machine(document['machine'])}\n")
         if "contenders" in document:
             head = ("", "CPU s", "wall s", "extra GB", "warm-up, CPU s", "error observed / unobserved")
             parts.append(_table(head, [_contender(*item) for item in document["contenders"].items()]))
