@@ -8,8 +8,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.block_week import WEEK, M, N, make_sales, run, scores_of, write_files
-from distribute.local_cluster import local_cluster, whole
+from distribute.block_week import WEEK, M, N, run, scores_of
 
 from ew_pipeline.algorithm.row_blocks import LocalBlocks, Prediction
 from ew_pipeline.data.sales_matrix import SalesMatrix
@@ -21,27 +20,6 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 
 FIRST = ["expected_saving", "store_id", "sku_id"]
-
-
-@pytest.fixture(scope="module")
-def sales():
-    return make_sales()
-
-
-@pytest.fixture(scope="module")
-def partitions(sales, tmp_path_factory):
-    return write_files(sales, tmp_path_factory.mktemp("partitions"))
-
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running):
-    return whole(running, 2)
 
 
 def predicted(sales, sure=0.1):

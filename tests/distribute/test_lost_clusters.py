@@ -13,7 +13,6 @@ from distribute.local_cluster import (
     bare_cluster,
     dies,
     ends,
-    local_cluster,
     lost,
     one_killed,
     sleeps,
@@ -115,12 +114,6 @@ def _die_at(address):
 
 def _no_failures(dask_scheduler):
     dask_scheduler.allowed_failures = 0
-
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(2) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

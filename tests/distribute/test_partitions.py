@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from distribute.local_cluster import dies, local_cluster, whole
+from distribute.local_cluster import dies
 from distributed import wait
 from typer.testing import CliRunner
 from weekly.chain import _tracking
@@ -33,17 +33,6 @@ from ew_pipeline.weekly.request import make_request
 
 WEEK = "2026-W30"
 FILES = 2 * TOGETHER + 1  # more than two tasks unite
-
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running):
-    return whole(running, 2)
 
 
 def rows(stores, skus, week=WEEK, units=1):

@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.block_week import RANK, WEEK, M, N, make_sales, run, scores_of, write_files
-from distribute.local_cluster import local_cluster, one_killed, whole, working_on
+from distribute.block_week import RANK, WEEK, M, N, run, scores_of
+from distribute.local_cluster import one_killed, working_on
 from typer.testing import CliRunner
 from weekly.chain import _tracking
 
@@ -37,26 +37,7 @@ from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-
-@pytest.fixture(scope="module")
-def sales():
-    return make_sales()
-
-
-@pytest.fixture(scope="module")
-def partitions(sales, tmp_path_factory):
-    return write_files(sales, tmp_path_factory.mktemp("partitions"))
-
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(3) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running):
-    return whole(running, 3)
+WORKERS = 3
 
 
 def start(sales, family):

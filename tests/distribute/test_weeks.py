@@ -14,11 +14,9 @@ from distribute.local_cluster import (
     bare_cluster,
     dies,
     ends,
-    local_cluster,
     lost,
     not_here,
     one_killed,
-    whole,
     working_on,
 )
 from distributed import Client
@@ -48,17 +46,6 @@ WEEKS = [Week(2026, 7), Week(2026, 8)]
 IDS = {"store_id": str, "sku_id": str}
 CHANGES = {**QUICK, "segment_by": "region"}
 COLUMNS = ["store_id", "sku_id", "units", "expected_units", "anomaly_probability"]
-
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running):
-    return whole(running, 2)
 
 
 @pytest.fixture(scope="module")

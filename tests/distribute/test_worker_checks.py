@@ -13,8 +13,6 @@ from distribute.local_cluster import (
     bare_cluster,
     ends,
     for_another_processor,
-    local_cluster,
-    whole,
     without_package,
 )
 from typer.testing import CliRunner
@@ -34,16 +32,7 @@ from ew_pipeline.weekly.records import WeekRequest
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-
-@pytest.fixture(scope="module")
-def running():
-    with local_cluster(1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running):
-    return whole(running, 1)
+WORKERS = 1
 
 
 def test_a_worker_without_the_package_is_refused_by_name_though_another_has_it(tmp_path):
