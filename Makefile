@@ -48,7 +48,7 @@ experiments: setup ## run the paper's experiments, an hour or two, and write inf
 	$(if $(SALES),$(BIN)/ew reproduce table2 --sales $(SALES) --seed $(SEED) --out $(STUDIES))
 	$(BIN)/ew reproduce page --out $(STUDIES)
 
-# A quarter of an hour on two idle cores, and 6 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
+# Eight minutes on two quick and idle cores, and 6 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
 bench: setup ## run the benchmarks and put their tables and the growth into README.md
 	@mkdir -p $(STUDIES)
 	$(BIN)/ew bench --observed 1e7 --rows 70000 --cols 10000 --json > $(STUDIES)/fits.json

@@ -31,7 +31,7 @@ MODES = ("auto", "thorough", "variational", "large", "fast", "paper", "paper-pra
 NOISES = ("auto", "poisson", "negative_binomial")
 PROBABILITIES = ("posterior", "drop")
 # A pass of the sampler over one entry: an eighth of the sweep that `ew bench small` prints. Quick machines
-# take half of it, slow ones a third more; a constant, so that no choice depends on the machine or its load.
+# take a third of it, slow ones a third more; a constant, so that no choice depends on machine or load.
 SECONDS_PER_PASS_ENTRY = 15e-9
 EASY_CHAINS, DIFFICULT_CHAINS = 5, 8  # two at two or three ranks; two at four
 EASY_SECONDS, DIFFICULT_SECONDS = 5.0, 30.0

@@ -43,8 +43,8 @@ def bench(
 ) -> None:
     """Time and memory of our steps and of other libraries', each in a process of its own, turn by turn.
 
-    Times are CPU and wall seconds from the sparse sales in memory; loading and compiling are apart. Ten
-    minutes and 6 GB as it stands: the largest of ``--growth`` takes most of both.
+    Times are CPU and wall seconds from the sparse sales in memory; loading and compiling are apart. Five
+    minutes on two quick cores, and 6 GB: the largest of ``--growth`` takes most of both.
     """
     if observed < SMALLEST:
         raise UsageError(f"{observed:g} pairs are too few to time.", f"ask for at least {SMALLEST}.")

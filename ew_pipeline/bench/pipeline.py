@@ -14,7 +14,8 @@ itself does not blur it:
 Runs have their rows over some weeks, as the weekly run reads them: the week's level is learnt from its past,
 the price from fits of past weeks, all but the newest of which the run of the week before has kept. There
 the stages outside the fits must not take longer than the fits. Fits are those of the models of the sales, the
-detector's and the levels', of this week and of past ones. Learning what their evidence is worth is none.
+detector's and the levels', of this week and of past ones with what is kept of them. Learning what their
+evidence is worth is none.
 
 The last run has its rows in one week: the least there is to fit for so many, and the most to list and to
 publish. How many times our fit the other stages take there is said and not held to a limit, which a slower

@@ -27,6 +27,12 @@ Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
 
+def ascending(store: Codes, sku: Codes) -> bool:
+    """Whether pairs ascend by store and, within a store, by SKU: whoever looks for one counts on it."""
+    later, same = store[1:] > store[:-1], store[1:] == store[:-1]
+    return bool((later | (same & (sku[1:] > sku[:-1]))).all())
+
+
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Units of every pair in every week.
@@ -52,6 +58,11 @@ class Panel:
         expected = (self.store.size, len(self.weeks))
         if self.units.shape != expected or (self.promo is not None and self.promo.shape != expected):
             raise DataError(f"the panel must have one row per pair and one column per week: {expected}.")
+        if not ascending(self.store, self.sku):
+            raise DataError(
+                "the pairs of a panel must be in row-major order, each once.",
+                "sort them by store and SKU, or use panel_from_frame.",
+            )
         for array in (self.store_ids, self.sku_ids, self.store, self.sku, self.units, self.promo):
             if array is not None:
                 array.setflags(write=False)

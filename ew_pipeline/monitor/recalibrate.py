@@ -73,7 +73,9 @@ def fit_weeks(panel: Panel, week: str, labels: LabelSource | None, memory: Memor
     """Have ``memory`` hold all that ``score_week`` fits: past weeks to learn from, and the week against its
     past. How many are learnt from. The numbers do not depend on ``threads``."""
     view = PastView(panel, panel.index(week), labels or RuleLabels("pair"), memory)
-    return Calibrated(CALIBRATED).fit(view, threads)
+    learnt_from = Calibrated(CALIBRATED).fit(view, threads)
+    view.evidence()  # the label-free form is asked for also where all that is learnt from has no past
+    return learnt_from
 
 
 def score_week(

@@ -24,6 +24,7 @@ SOURCES = (
     "algorithm/*.py",
     "data/_key_table.py",
     "data/_level_kernels.py",
+    "data/_row_major.py",
     "data/history.py",
     "data/panel.py",
     "data/sales_matrix.py",

@@ -100,3 +100,10 @@ def test_filled_zeros_look_at_the_past_alone():
     whole = fill_ranged_zeros(base, trailing=1).units[:, :5]
     cut = fill_ranged_zeros(base.until(4), trailing=1).units
     np.testing.assert_array_equal(whole, cut)
+
+
+@pytest.mark.parametrize(("store", "sku"), [([1, 0], [0, 0]), ([0, 0], [1, 0]), ([0, 0], [1, 1])])
+def test_pairs_out_of_order_or_twice_are_refused(store, sku):
+    ids, codes = np.array(["a", "b"]), (np.array(values, dtype=np.int32) for values in (store, sku))
+    with pytest.raises(DataError, match="row-major order, each once"):
+        Panel(ids, ids, *codes, ("2026-W01",), np.zeros((2, 1), dtype=np.float32))

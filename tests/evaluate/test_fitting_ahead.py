@@ -10,7 +10,8 @@ from chain_of_weeks import simulated
 
 from ew_pipeline.evaluate.policies import Calibrated
 from ew_pipeline.evaluate.registry import CALIBRATED
-from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels
+from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels, TruthLabels
+from ew_pipeline.monitor.recalibrate import fit_weeks, score_week
 
 PANEL, _ = simulated(stores=8, skus=10, weeks=20)
 T = PANEL.n_weeks - 1
@@ -64,3 +65,15 @@ def test_a_week_without_any_labelled_one_is_fitted_too():
     assert fits.weeks == [PANEL.weeks[4]]
     POLICY.score(view)
     assert fits.weeks == [PANEL.weeks[4]]
+
+
+def test_the_week_against_its_past_is_fitted_where_only_the_first_week_has_labels():
+    known, wrong = np.zeros_like(PANEL.observed), np.zeros_like(PANEL.observed)
+    known[:, 0] = PANEL.observed[:, 0]
+    wrong[::3, 0] = True
+    fits = Counted()
+    given = (PANEL, PANEL.weeks[T], TruthLabels(known, wrong & known), Memory(fits, evidence_weeks=1))
+    assert fit_weeks(*given) == 1
+    assert fits.weeks == [PANEL.weeks[T]]
+    score_week(*given)
+    assert fits.weeks == [PANEL.weeks[T]]
