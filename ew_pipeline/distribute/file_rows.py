@@ -48,8 +48,8 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """The rows of one file that are read; a text is made of distinct ids alone. ``before``: the stores with a
-    row of the weeks before."""
+    """The rows of one file that are read; a text is made of distinct ids alone. ``reporting``: stores with a
+    row of the week, read or left out for a promotion; ``before``: those with one of the weeks before."""
 
     path: str
     sha256: str
@@ -57,6 +57,7 @@ class FileRows:
     skus: CodedText
     units: NDArray[Any]
     promoted: int
+    reporting: Texts
     before: Texts
 
     @classmethod
@@ -98,6 +99,7 @@ class FileRows:
             skus.kept(kept),
             table["units"].to_numpy()[kept] if "units" in columns else np.empty(0),
             int(np.count_nonzero(promoted)),
+            stores.kept(rows).used(),
             stores.kept(earlier[weeks.codes]).used(),
         )
 

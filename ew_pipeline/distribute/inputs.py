@@ -1,7 +1,7 @@
 """What a week by row blocks was read from, kept in the run's folder: files with their hashes, and stores.
 
 A file may be missing with all that is known of its stores, their past included. So the stores of a week are
-also held against those of the weeks that were published before it.
+also held against those of the weeks that were published before it, and of the same week if it was before.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def write_inputs(folder: Path, files: Partitions) -> None:
 
 
 def published_stores(ledger: Ledger, runs: Path, week: Week, recent: int) -> frozenset[str]:
-    """The stores of the ``recent`` weeks before, as far as these were published from blocks."""
+    """The stores of this week and of the ``recent`` before, as far as these were ever published from blocks:
+    a version that lacks some of them does not make them forgotten."""
     stores: set[str] = set()
-    for one in ledger.live():
-        path = runs / one.run_id / INPUTS
-        if week.shift(-recent) <= one.week < week and path.is_file():
+    for run in {one.run_id for k in range(recent + 1) for one in ledger.publications(week.shift(-k))}:
+        path = runs / run / INPUTS
+        if path.is_file():
             stores.update(json.loads(path.read_text(encoding="utf-8")).get("stores", ()))
     return frozenset(stores)

@@ -60,7 +60,8 @@ class InputFile:
 @dataclass(frozen=True, eq=False)
 class Census:
     """What some files hold of the week: ids once each, in any order, as Arrow's texts, which take a third of
-    NumPy's. ``before``: the stores with a row of the weeks before it; ``shared``: those in several files."""
+    NumPy's. ``stores``: those with a row of it, be it on promotion; ``before``: those with one of the weeks
+    before; ``shared``: those in several files."""
 
     files: tuple[InputFile, ...]
     stores: pa.Array
@@ -83,7 +84,8 @@ class Census:
 
 @dataclass(frozen=True, eq=False)
 class Partitions:
-    """A week as it lies in its files: ``files`` are those with rows of it, by their first store."""
+    """A week as it lies in its files: ``files`` are those with rows of it, on promotion or not, by their
+    first store; ``store_ids`` are likewise of all that reported."""
 
     reading: Reading
     files: tuple[InputFile, ...]
@@ -130,8 +132,8 @@ def take_census(client: Client, folder: Path, reading: Reading, known: Collectio
     """Have the workers say what the files hold. ``known``: stores that are missed if they are in none."""
     paths = partition_files(folder)
     found = _united(client, paths, reading)
-    files = sorted((one for one in found.files if one.rows), key=lambda one: one.first_store)
-    if not files:
+    files = sorted((one for one in found.files if one.rows + one.promoted), key=lambda one: one.first_store)
+    if not any(one.rows for one in files):
         raise DataError(f"no row of {reading.week} is in {folder}.", "check the week and the folder.")
     if len(found.shared):
         shared = sorted(found.shared.to_pylist())
@@ -146,7 +148,7 @@ def take_census(client: Client, folder: Path, reading: Reading, known: Collectio
 
 def load_blocks(client: Client, week: Partitions, block_entries: int = BLOCK_ENTRIES) -> ClusterBlocks:
     """The week as blocks of about ``block_entries`` on the workers, cut between files."""
-    groups = _groups(week.files, block_entries)
+    groups = _groups([one for one in week.files if one.rows], block_entries)
     rows = _bounds(sum(one.stores for one in group) for group in groups)
     entries = _bounds(sum(one.rows for one in group) for group in groups)
     shared = client.submit(_as_texts, week.skus, pure=False)
@@ -179,7 +181,7 @@ def census(path: str, reading: Reading) -> Census:
     )
     return Census(
         files=(facts,),
-        stores=_as_arrow(stores),
+        stores=_as_arrow(part.reporting),
         skus=_as_arrow(part.skus.used()),
         before=_as_arrow(part.before),
         shared=_as_arrow(()),

@@ -268,7 +268,7 @@ def test_stores_whose_file_is_missing_with_their_past_are_missed(cluster, tmp_pa
     lenient = {"detector": {"rank": 1}, "gate": {"max_flagged_share": 1, "min_pairs": 1}}
 
     def run(week, files, **asked):
-        folder = noisy_week(tmp_path / week, files, week)
+        folder = noisy_week(tmp_path / f"{week} of {len(files)}", files, week)
         request = make_request(settings, week=week, sales=str(folder), changes=lenient, **asked)
         return run_blocks(request, settings, Steps(quiet=True), _tracking())
 
@@ -285,3 +285,7 @@ def test_stores_whose_file_is_missing_with_their_past_are_missed(cluster, tmp_pa
     assert then.result.coverage.stores_expected == 40
     assert not enough(then).passed
     assert "30 of 40 stores reported (75%)" in enough(then).words
+    again = run(WEEK, [0, 2, 3], override_why="a test")  # in whose place it stands, they are not forgotten
+    assert again.status == "published"
+    assert again.result.coverage.stores_missing == gone
+    assert run("2026-W31", [0, 2], shadow=True).result.coverage.stores_expected == 40

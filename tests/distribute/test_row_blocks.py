@@ -331,15 +331,21 @@ def test_stores_that_reported_before_are_missed_and_promoted_pairs_left_out(clus
     gone = frame[frame["store_id"] == "S000"].assign(store_id="S999", week="2026-W29")
     long_gone = gone.assign(store_id="S998", week="2025-W29")
     pd.concat([frame, gone, long_gone]).to_parquet(tmp_path / "all.parquet", index=False)
+    whole = frame[frame["store_id"] == "S000"].assign(store_id="T000", promo=True)
+    whole.to_parquet(tmp_path / "promoted.parquet", index=False)
     with connected(cluster) as client:
         found = take_census(client, tmp_path, Reading(WEEK, recent=8, without_promoted=True))
         assert found.missing == ("S999",)
-        assert (found.promoted, found.rows) == (int(frame["promo"].sum()), int((~frame["promo"]).sum()))
+        assert found.store_ids.to_pylist() == [*sorted(frame["store_id"].unique()), "T000"]
+        promoted = int(frame["promo"].sum()) + len(whole)
+        assert (found.promoted, found.rows) == (promoted, int((~frame["promo"]).sum()))
+        assert len(found.files) == 2
         blocks = load_blocks(client, found)
         assert blocks.total(column_totals, []).entries.sum() == found.rows == blocks.n_observed
     renamed = tmp_path / "renamed"
     renamed.mkdir()
     (tmp_path / "all.parquet").rename(renamed / "other.parquet")
+    (tmp_path / "promoted.parquet").rename(renamed / "another.parquet")
     with connected(cluster) as client:
         again = take_census(client, renamed, Reading(WEEK, recent=8, without_promoted=True))
     assert again.data_hash == found.data_hash
