@@ -57,7 +57,7 @@ from ew_pipeline.weekly.theta_over_weeks import over_weeks
 BLOCKS = "blocks.json"  # in the run's folder: work done, bytes of arrays moved, rows beside them
 FEW_ROWS = 100_000  # to check: brought whatever the gate says
 SHOWN_ROWS = 5_000  # of a week that is held back for having too many flags
-MOST_ROWS = 50_000_000  # to publish: some 5 GB on this machine, and more than any chain can walk to in a week
+MOST_ROWS = 50_000_000  # to publish: some 9 GB on this machine, and more than any chain can walk to in a week
 THREADS = 1  # of a block: a worker has as many blocks at a time as it has threads
 
 

@@ -19,6 +19,7 @@ class ScoreTotals:
 
     Attributes
     ----------
+    flagged_stores : with something to check.
     units, expected_units : sums.
     expected_saving : of the flagged pairs. expected_cost_ignoring : of doing nothing, P(wrong) x missed.
     by_probability, flagged_by_probability : pairs by what is priced, in equal steps from 0 to 1.
@@ -27,6 +28,7 @@ class ScoreTotals:
 
     pairs: int
     flagged: int
+    flagged_stores: int
     stores: int
     skus: int
     units: float
@@ -47,6 +49,7 @@ class ScoreTotals:
         return cls(
             pairs=len(scores),
             flagged=int(np.count_nonzero(flagged)),
+            flagged_stores=int(scores.loc[flagged, "store_id"].nunique()),
             stores=int(scores["store_id"].nunique()),
             skus=int(scores["sku_id"].nunique()),
             units=float(scores["units"].sum()),

@@ -247,3 +247,14 @@ def test_all_stores_are_counted_and_the_first_are_listed(monkeypatch):
     assert "9 stores</a>" in page
     assert "and 2 more stores<" in page
     assert render_lines(content)[2].endswith("… +4")  # five are named
+
+
+def test_of_a_week_whose_best_flags_alone_are_here_all_are_counted_and_no_changes_told():
+    whole = make_result(stores=3, skus=4)
+    few = whole.scores[whole.scores["store_id"] == "S000"].reset_index(drop=True)
+    content = build_content(
+        replace(whole, scores=few, given_totals=whole.totals), previous=whole.flags.assign(week="2026-W33")
+    )
+    assert headline(content) == "3 shelves to check in 3 stores"
+    assert len(content.checks) == 1
+    assert content.changes is None

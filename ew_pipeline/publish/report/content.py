@@ -118,22 +118,23 @@ def build_content(
     publish_anyway: str | None = None,
 ) -> ReportContent:
     """``previous``: flags of the last published week; None when there is none."""
-    flags = result.flags
-    stores, stores_to_check = _stores(flags)
+    flags, totals = result.flags, result.totals
+    # Of a week that is held for too many flags the best alone may be here: nobody knows then what is new.
+    previous = previous if len(flags) == totals.flagged else None
     earlier = None if previous is None else _pairs(previous)
     return ReportContent(
         week=str(result.week),
         days=days(result.week),
         run_id=clean(result.run_id),
-        to_check=len(flags),
-        scored=result.totals.pairs,
+        to_check=totals.flagged,
+        scored=totals.pairs,
         stores_scored=result.coverage.stores_reporting,
         saving=result.expected_saving,
         cost_ignoring=result.expected_cost_ignoring,
         chance=result.pricing.chance,
         checks=_checks(flags.head(LISTED), earlier),
-        stores=stores,
-        stores_to_check=stores_to_check,
+        stores=_stores(flags),
+        stores_to_check=totals.flagged_stores,
         changes=None if previous is None or earlier is None else _changes(flags, previous, earlier),
         health=health(result, override, publish_anyway),
         marks=marks(result),
@@ -181,16 +182,15 @@ def _state(seen: bool) -> str:
     return "still" if seen else "new"
 
 
-def _stores(flags: pd.DataFrame) -> tuple[tuple[StoreChecks, ...], int]:
-    """The stores with most to check, and how many have something to check."""
+def _stores(flags: pd.DataFrame) -> tuple[StoreChecks, ...]:
+    """The stores with most to check."""
     by_store = flags.groupby("store_id", observed=True)["expected_saving"].agg(["size", "sum"])
     ordered = by_store.sort_values(["size", "sum"], ascending=False, kind="stable")
     most = max(int(ordered["size"].max()), 1) if len(ordered) else 1
-    listed = tuple(
+    return tuple(
         StoreChecks(clean(store), int(size), float(saving), int(size) / most)
         for store, size, saving in ordered.head(LISTED_STORES).itertuples()
     )
-    return listed, len(ordered)
 
 
 def _changes(flags: pd.DataFrame, previous: pd.DataFrame, earlier: set[tuple[str, str]]) -> Changes:
