@@ -33,6 +33,7 @@ def publish(ledger: Ledger, result: WeekResult, by: str = "ana", **arguments):
 
 def test_a_published_week_is_live_with_its_flags_and_hashes(ledger, home):
     result = make_result(home=home)
+    (result.folder / ".scores-half.part").write_text("of a process that was killed")
     publication = publish(ledger, result)
     assert publication.created
     assert (publication.week, publication.version, publication.kind) == (W34, 1, "publish")

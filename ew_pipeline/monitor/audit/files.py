@@ -8,7 +8,7 @@ from pathlib import Path
 from ew_pipeline.monitor.audit.findings import Finding
 from ew_pipeline.provenance import file_hash
 from ew_pipeline.publish.ledger import Publication
-from ew_pipeline.publish.ledger.publishing import GROWING
+from ew_pipeline.publish.ledger.publishing import GROWING, UNFINISHED
 from ew_pipeline.publish.live import MARK, SHOWN
 from ew_pipeline.track.delivery import FILE as TRACKING
 
@@ -90,4 +90,4 @@ def _hash(path: Path) -> str | None:
 
 
 def _lives(path: str) -> bool:
-    return path in LIVING or path.endswith(GROWING)
+    return path in LIVING or path.endswith((GROWING, UNFINISHED))

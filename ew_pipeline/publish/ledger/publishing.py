@@ -27,6 +27,7 @@ from ew_pipeline.weekly.records import Override, WeekResult
 SCORES = "scores.parquet"
 GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
 TRACKING = "tracking.json"
+UNFINISHED = ".part"  # of a process that was killed while it wrote, and may yet be renamed by one that was not
 DictRow = dict[str, Any]
 
 
@@ -59,7 +60,7 @@ class Artifacts:
             paths = sorted(
                 path
                 for path in _files_in(folder)
-                if path not in hashed and not path.endswith((GROWING, f"/{TRACKING}"))
+                if path not in hashed and not path.endswith((GROWING, UNFINISHED, f"/{TRACKING}"))
             )
             with ThreadPoolExecutor() as pool:  # large files are hashed outside of Python
                 hashes = list(pool.map(file_hash, paths))
