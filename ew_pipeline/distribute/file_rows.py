@@ -8,6 +8,7 @@ over the storage once instead of twice.
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,7 +116,10 @@ def _content(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError as error:
-        raise DataError(f"{path} was in the folder when the run began, and is gone.", STAY) from error
+        raise DataError(
+            f"{path} was in the folder when the run began, and is gone, seen from {platform.node()}.",
+            f"mount the folder at the same path on all workers, if it is elsewhere only; {STAY}",
+        ) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.", REPLACE) from error
 

@@ -27,7 +27,7 @@ from ew_pipeline.weekly.records import Override, WeekResult
 SCORES = "scores.parquet"
 GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
 TRACKING = "tracking.json"
-UNFINISHED = ".part"  # of a process that was killed while it wrote, and may yet be renamed by one that was not
+UNFINISHED = ".part"  # of a process that was killed while it wrote; one that was not may yet rename it
 DictRow = dict[str, Any]
 
 
