@@ -25,6 +25,7 @@ from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
 from ew_pipeline.distribute import cluster as cluster_module
 from ew_pipeline.distribute import waiting
+from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, fingerprint
 from ew_pipeline.distribute.partitions import Reading, load_blocks, take_census
 from ew_pipeline.distribute.weeks import Refused, run_on_worker, run_weeks
@@ -70,6 +71,13 @@ WEEKS = [Week(2026, number) for number in range(1, 13)]
 
 def test_weeks_go_from_workers_that_join_later_to_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    answers = []
+
+    def gathered(*asked):
+        answers.append(waiting.gathered(*asked))
+        return answers[-1]
+
+    monkeypatch.setattr(weeks_module, "gathered", gathered)
     request, settings, found = WeekRequest(week=WEEKS[0], sales=str(tmp_path)), Settings(home=tmp_path), []
     with (
         bare_cluster(1, with_quick_weeks) as cluster,
@@ -84,6 +92,9 @@ def test_weeks_go_from_workers_that_join_later_to_the_others(tmp_path, monkeypat
 
         assert ends(lambda: run_weeks(cluster.address, request, WEEKS, settings, note)) is None
     assert sorted((done.week, done.status) for done in found) == [(week, "published") for week in WEEKS]
+    refusing = [worker for worker, answer in answers if isinstance(answer, Refused)]
+    assert refusing
+    assert len(refusing) == len(set(refusing))  # no second week for one that refused
 
 
 def test_a_backfill_left_with_workers_that_refuse_ends_with_words(tmp_path, monkeypatch):
