@@ -27,6 +27,7 @@ CONNECT_SECONDS = 15
 # cluster manager within a minute if it has a machine; meanwhile nobody else can have the week.
 WORKERS_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # for the scheduler to say who is there: when it is busy, not when it hangs
+ASKED_AGAIN_SECONDS = 15.0  # when something failed: with all the rest, the words come within two minutes
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -99,11 +100,23 @@ def _refuse_address(address: str) -> None:
         )
 
 
-def some_workers(client: Client) -> list[str]:
-    """The addresses of the workers there are now, in order; waits a while for the first one."""
+def some_workers(client: Client, refusing: Mapping[str, str] | None = None) -> list[str]:
+    """The addresses of the workers there are now, in order; waits a while for the first one.
+
+    ``refusing``: workers that would not do the work, and why; they are not waited for, but are among those
+    returned.
+    """
+    refusing = refusing or {}
     until = time.monotonic() + WORKERS_SECONDS
-    while not (found := _workers(client)):
+    while not set(found := _workers(client)).difference(refusing):
         if time.monotonic() > until:
+            if found:
+                raise ClusterError(
+                    f"the scheduler at {client.scheduler.address} has had no workers for "
+                    f"{WORKERS_SECONDS:.0f} s but {len(found)} that refuse the work: {refusing[found[0]]}",
+                    "install the same version and the same lock on client and workers, restart the workers, "
+                    "then type the same command: weeks that are done are not done again.",
+                )
             raise ClusterError(
                 f"the scheduler at {client.scheduler.address} has had no workers for "
                 f"{WORKERS_SECONDS:.0f} s.",
@@ -145,16 +158,16 @@ def _lost(address: str, left: str) -> ClusterError:
 
 def _answers(client: Client) -> bool:
     try:
-        _workers(client)
+        _workers(client, ASKED_AGAIN_SECONDS)
     except OSError:
         return False
     return True
 
 
-def _workers(client: Client) -> list[str]:
+def _workers(client: Client, seconds: float | None = None) -> list[str]:
     if client.status == "closed":  # it closes itself when it cannot connect again
         raise OSError("the connection to the scheduler is closed")
-    return sorted(client.nthreads(callback_timeout=ANSWER_SECONDS))
+    return sorted(client.nthreads(callback_timeout=ANSWER_SECONDS if seconds is None else seconds))
 
 
 def check_workers(

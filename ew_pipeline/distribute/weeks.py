@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 TRIES = 2  # of a week that failed for a reason that may be the worker's
+LEAVE_SECONDS = 10.0  # for the workers to end what they keep for us: they do so unwatched too
 
 
 def run_weeks(
@@ -46,15 +47,16 @@ def run_weeks(
     """Run every week on the cluster at ``address``; ``note`` is told of each as it ends.
 
     A week whose worker is lost is begun again on another, as Dask does it; so is, once, a week that failed
-    for a reason that may be its worker's (a full disk, no memory). The ledger's lock of the week keeps two
-    workers from publishing it twice, should a lost worker be alive after all.
+    for a reason that may be its worker's (a full disk, no memory). A worker that joined with other code
+    refuses its first week, which is as if it had not been sent, and gets no other. The ledger's lock of the
+    week keeps two workers from publishing it twice, should a lost worker be alive after all.
     """
     own = settings.model_copy(update={"home": settings.root, "dask_address": None})
     wanted = with_absolute_paths(request)
     given = {name: spec for name in SOURCES if (spec := getattr(wanted, name)) is not None}
     with connected(address) as client:
         check_workers(client, own, given)
-        queue = _Queue(client, wanted, own, deque(weeks))
+        queue = _Queue(client, wanted, own, deque(map(_Task, weeks)))
         try:
             while queue.waiting or queue.running:
                 with losses_said(client, address, left=queue.left):
@@ -63,7 +65,7 @@ def run_weeks(
         finally:
             if forgotten(client, queue.running):
                 with suppress(OSError):
-                    client.run(end_tracking, on_error="return")
+                    client.run(end_tracking, on_error="return", callback_timeout=LEAVE_SECONDS)
 
 
 def with_absolute_paths(request: WeekRequest) -> WeekRequest:
@@ -80,7 +82,15 @@ def with_absolute_paths(request: WeekRequest) -> WeekRequest:
 class _Task:
     week: Week
     tried: tuple[str, ...] = ()  # workers on which it failed before
-    only: frozenset[str] = frozenset()  # the others, then; empty: anywhere
+    only: frozenset[str] = frozenset()  # where it may run; empty: anywhere
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A week that a worker has not begun, and why."""
+
+    week: Week
+    words: str
 
 
 @dataclass
@@ -94,8 +104,9 @@ class _Queue:
     client: Client
     request: WeekRequest
     settings: Settings
-    waiting: deque[Week]
+    waiting: deque[_Task]
     running: dict[Future, _Task] = field(default_factory=dict)
+    refusing: dict[str, str] = field(default_factory=dict)  # workers that are sent nothing more, and why
 
     def step(self) -> Iterator[WeekDone]:
         """Give every worker something to do, and say what has ended."""
@@ -108,20 +119,28 @@ class _Queue:
         return f", with {len(self.waiting) + len(self.running)} weeks to do"
 
     def hand_out(self) -> None:
-        workers = some_workers(self.client)
-        for _ in range(min(len(workers) - len(self.running), len(self.waiting))):
-            self._send(_Task(self.waiting.popleft()))
+        workers = self._workers()
         for future, task in list(self.running.items()):
             if task.only and not task.only.intersection(workers):
                 del self.running[future]
                 future.cancel()
-                self._send(_Task(task.week, task.tried))
+                self.waiting.appendleft(task)
+        for _ in range(min(len(workers) - len(self.running), len(self.waiting))):
+            task = self.waiting.popleft()
+            others = workers.difference(task.tried) or workers
+            self._send(replace(task, only=others if task.tried or self.refusing else frozenset()))
+
+    def _workers(self) -> frozenset[str]:
+        """Those that are there and have not refused. One that comes back may have been put right."""
+        there = frozenset(some_workers(self.client, self.refusing))
+        self.refusing = {worker: words for worker, words in self.refusing.items() if worker in there}
+        return there.difference(self.refusing)
 
     def _outcome(self, future: Future) -> WeekDone | None:
-        """How the week ended; None when it goes to another worker."""
+        """How the week ended; None when it is to be done by another worker."""
         task = self.running[future]
         try:
-            answer: tuple[str, WeekDone] = gathered(self.client, future)
+            answer: tuple[str, WeekDone | Refused] = gathered(self.client, future)
         except Exception as error:
             if future.status != "error":  # it is not the week that failed
                 raise
@@ -129,12 +148,15 @@ class _Queue:
             return WeekDone(task.week, "failed", None, _failure(error), 0.0)
         del self.running[future]
         worker, done = answer
+        if isinstance(done, Refused):
+            self.refusing = {**self.refusing, worker: done.words}
+            self.waiting.appendleft(task)
+            return None
         if not done.maybe_the_machine:
             return done
         tried = (*task.tried, worker)
-        others = frozenset(some_workers(self.client)).difference(tried)
-        if len(tried) < TRIES and others:
-            self._send(_Task(task.week, tried, others))
+        if len(tried) < TRIES and self._workers().difference(tried):
+            self.waiting.appendleft(_Task(task.week, tried))
             return None
         return replace(done, words=f"{done.words} (on {' and on '.join(tried)})")
 
@@ -162,7 +184,7 @@ _one_at_a_time = threading.Lock()
 _tracking: Tracking | None = None
 
 
-def run_on_worker(request: WeekRequest, settings: Settings, wanted: str) -> tuple[str, WeekDone]:
+def run_on_worker(request: WeekRequest, settings: Settings, wanted: str) -> tuple[str, WeekDone | Refused]:
     """On a worker, which may have several threads: one week at a time, with all of them."""
     from distributed import get_worker
 
@@ -170,8 +192,7 @@ def run_on_worker(request: WeekRequest, settings: Settings, wanted: str) -> tupl
     try:
         refuse_other_worker(wanted)
     except ClusterError as error:  # the others would do it
-        words = error.message
-        return worker.address, WeekDone(request.week, "failed", None, words, 0.0, maybe_the_machine=True)
+        return worker.address, Refused(request.week, error.message)
     own = settings.model_copy(update={"threads": worker.state.nthreads})
     with _one_at_a_time:
         return worker.address, run_one_week(request, own, Steps(quiet=True), _tracking_for(settings))

@@ -84,6 +84,11 @@ class Bare:
     workers: tuple[BaseProcess, ...]
 
     def kill(self, what: str) -> None:
+        """The "workers", or the "scheduler"; "answers" stops the scheduler, whose connections stay."""
+        if what == "answers":
+            assert self.scheduler.pid
+            os.kill(self.scheduler.pid, signal.SIGSTOP)
+            return
         for process in self.workers if what == "workers" else (self.scheduler,):
             process.kill()
 
@@ -106,6 +111,28 @@ def bare_cluster(workers: int, before: Callable[[], None] | None = None) -> Iter
         yield Bare(address, scheduler, pool)
     finally:
         for process in (*pool, scheduler):
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def joining(address: str, before: Callable[[], None]) -> Iterator[Callable[[], BaseProcess]]:
+    """Starts a worker more, and is back once it is there; ``before``: what that does before it begins."""
+    pool: list[BaseProcess] = []
+
+    def join() -> BaseProcess:
+        with Client(address, set_as_default=False) as client:
+            there = len(client.nthreads())
+            process = clean.Process(target=_work, args=(address, before), daemon=True)
+            process.start()
+            pool.append(process)
+            client.wait_for_workers(there + 1, timeout=60)
+        return process
+
+    try:
+        yield join
+    finally:
+        for process in pool:
             process.kill()
             process.join()
 
@@ -185,6 +212,19 @@ def for_another_processor() -> None:
     from numba import config
 
     config.CPU_NAME = "generic"
+
+
+def with_quick_weeks() -> None:
+    """On a worker: weeks are taken or refused as they are, but a week that is taken only takes its time."""
+    from ew_pipeline.distribute import weeks
+    from ew_pipeline.weekly.outcome import WeekDone
+
+    def run_one_week(request: Any, *_: object) -> WeekDone:
+        time.sleep(0.2)
+        return WeekDone(request.week, "published", None, "", 0.2)
+
+    weeks.run_one_week = run_one_week  # type: ignore[assignment]
+    weeks._tracking_for = lambda _: None  # type: ignore[assignment, return-value]
 
 
 def dies(*_: object) -> None:

@@ -74,6 +74,28 @@ def test_a_backfill_ends_with_words_when_the_cluster_is_lost(what, tmp_path, imp
     assert "weeks that are done are not done again" in error.next_step
 
 
+def test_a_backfill_ends_with_words_when_the_scheduler_hangs(tmp_path, impatient, monkeypatch):
+    for module, name in (
+        (cluster_module, "ANSWER_SECONDS"),
+        (cluster_module, "ASKED_AGAIN_SECONDS"),
+        (weeks_module, "LEAVE_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, 1.0)
+    monkeypatch.setattr(weeks_module, "run_on_worker", sleeps)
+    weeks = [Week(2026, 7), Week(2026, 8)]
+    request = WeekRequest(week=weeks[0], sales=str(tmp_path))
+    with bare_cluster(1) as cluster, lost(cluster, "answers", "2026-W0"):
+        error = ends(lambda: run_weeks(cluster.address, request, weeks, Settings(home=tmp_path), print))
+    assert isinstance(error, ClusterError)
+    assert "is gone, with 2 weeks to do" in error.message
+
+
+def test_words_about_a_scheduler_that_hangs_come_within_the_two_minutes_that_are_promised():
+    asked = cluster_module.ANSWER_SECONDS + cluster_module.ASKED_AGAIN_SECONDS
+    left = weeks_module.LEAVE_SECONDS + 2 * cluster_module.CONNECT_SECONDS  # Dask's limit to closing a client
+    assert waiting.LOOK_SECONDS + asked + left <= 120.0
+
+
 def test_a_result_whose_only_worker_dies_before_it_is_fetched_is_not_waited_for(impatient):
     with bare_cluster(1) as cluster, connected(cluster.address) as client:
         made = client.submit(np.ones, 10)

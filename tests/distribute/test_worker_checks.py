@@ -13,6 +13,8 @@ from distribute.local_cluster import (
     bare_cluster,
     ends,
     for_another_processor,
+    joining,
+    with_quick_weeks,
     without_package,
 )
 from typer.testing import CliRunner
@@ -22,9 +24,11 @@ from ew_pipeline.algorithm.row_blocks import column_totals
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
 from ew_pipeline.distribute import cluster as cluster_module
+from ew_pipeline.distribute import waiting
+from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, fingerprint
 from ew_pipeline.distribute.partitions import Reading, load_blocks, take_census
-from ew_pipeline.distribute.weeks import run_on_worker
+from ew_pipeline.distribute.weeks import Refused, run_on_worker, run_weeks
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
@@ -54,12 +58,66 @@ def test_a_worker_that_joins_later_is_looked_at_with_its_first_block(tmp_path):
     assert "kernels generic" in error.message
 
 
-def test_a_week_goes_from_a_worker_that_joins_later_to_another(tmp_path):
+def test_a_worker_that_joins_later_refuses_its_first_week(tmp_path):
     request, settings = WeekRequest(week=Week(2026, 7), sales="none"), Settings(home=tmp_path)
     with bare_cluster(1, for_another_processor) as cluster, connected(cluster.address) as client:
-        worker, done = client.submit(run_on_worker, request, settings, fingerprint()).result(60)
-    assert done.maybe_the_machine
-    assert f"the worker {worker} has joined since" in done.words
+        worker, refused = client.submit(run_on_worker, request, settings, fingerprint()).result(60)
+    assert isinstance(refused, Refused)
+    assert f"the worker {worker} has joined since" in refused.words
+
+
+WEEKS = [Week(2026, number) for number in range(1, 13)]
+
+
+def test_weeks_go_from_workers_that_join_later_to_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    answers = []
+
+    def gathered(*asked):
+        answers.append(waiting.gathered(*asked))
+        return answers[-1]
+
+    monkeypatch.setattr(weeks_module, "gathered", gathered)
+    request, settings, found = WeekRequest(week=WEEKS[0], sales=str(tmp_path)), Settings(home=tmp_path), []
+    with (
+        bare_cluster(1, with_quick_weeks) as cluster,
+        joining(cluster.address, for_another_processor) as join,
+    ):
+
+        def note(done):
+            found.append(done)
+            if len(found) == 1:
+                join()
+                join()
+
+        assert ends(lambda: run_weeks(cluster.address, request, WEEKS, settings, note)) is None
+    assert sorted((done.week, done.status) for done in found) == [(week, "published") for week in WEEKS]
+    refusing = [worker for worker, answer in answers if isinstance(answer, Refused)]
+    assert refusing
+    assert len(refusing) == len(set(refusing))  # no second week for one that refused
+
+
+def test_a_backfill_left_with_workers_that_refuse_ends_with_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    request, settings, found = WeekRequest(week=WEEKS[0], sales=str(tmp_path)), Settings(home=tmp_path), []
+    with (
+        bare_cluster(1, with_quick_weeks) as cluster,
+        joining(cluster.address, for_another_processor) as join,
+    ):
+
+        def note(done):
+            found.append(done)
+            if len(found) == 1:
+                join()
+                cluster.kill("workers")
+
+        error = ends(lambda: run_weeks(cluster.address, request, WEEKS, settings, note))
+    assert isinstance(error, ClusterError)
+    assert "but 1 that refuse the work" in error.message
+    assert "kernels generic" in error.message
+    assert "weeks that are done are not done again" in error.next_step
+    assert {done.status for done in found} == {"published"}
 
 
 def test_dask_is_compared_too(cluster, tmp_path, monkeypatch):
