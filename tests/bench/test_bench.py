@@ -81,7 +81,7 @@ def test_requirements_are_judged_by_ratios_of_one_run_in_both_times():
     verdicts = {line.what: line for line in of_fits(figures)}
     fast = [verdicts[f"fast, sales to f, beside implicit, {time}"] for time in ("CPU", "wall")]
     assert [line.seen for line in fast] == pytest.approx([9.0, 6.0])
-    assert [line.passed for line in fast] == [True, False]
+    assert [line.passed for line in fast] == [True, None]  # the limit is on CPU time
     assert verdicts["default at a fixed rank, beside implicit, CPU"].passed is False
     assert verdicts["default at a fixed rank, beside implicit, wall"].passed
     missing = verdicts["ALS as cmfrec (rank, lambda, sweeps), CPU"]
