@@ -50,7 +50,8 @@ def test_every_week_is_fitted_once_and_none_by_the_score(threads, plain):
     labelled = [PANEL.weeks[k] for k in range(5, T - 5)]
     assert learnt_from == len(labelled)
     assert sorted(fits.weeks) == [*labelled, PANEL.weeks[T]]
-    np.testing.assert_array_equal(POLICY.score(view).probability, plain)
+    # Not to the last bit: how the processor adds up a loop can depend on where in memory its arrays lie.
+    np.testing.assert_allclose(POLICY.score(view).probability, plain, rtol=1e-11)
     assert len(fits.weeks) == len(labelled) + 1
 
 
