@@ -49,11 +49,11 @@ experiments: setup ## run the paper's experiments, an hour or two, and write inf
 	$(BIN)/ew reproduce page --out $(STUDIES)
 
 # Eight minutes on two quick and idle cores, and 6 GB. Peers that are not installed are left out: pip install 'ew-pipeline[bench]'.
-bench: setup ## run the benchmarks and put their tables and the growth into README.md
+bench: setup ## run the benchmarks and write their tables and the growth into infra/docs/speed.md
 	@mkdir -p $(STUDIES)
 	$(BIN)/ew bench --observed 1e7 --rows 70000 --cols 10000 --json > $(STUDIES)/fits.json
 	$(BIN)/ew bench pipeline --rows 1e5,1e6,1e7 --json > $(STUDIES)/pipeline.json
-	$(BIN)/ew bench page $(STUDIES)/fits.json $(STUDIES)/pipeline.json --into README.md --picture infra/docs/scale-growth.svg
+	$(BIN)/ew bench page $(STUDIES)/fits.json $(STUDIES)/pipeline.json --into infra/docs/speed.md --picture infra/docs/scale-growth.svg
 
 clean: ## remove caches and build output; .venv and .ew stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
