@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -46,7 +48,7 @@ def kept(tmp_path):
 
 
 def test_tables_and_picture_replace_what_is_between_the_marks(tmp_path, kept):
-    page, picture = tmp_path / "README.md", tmp_path / "docs" / "growth.svg"
+    page, picture = tmp_path / "speed.md", tmp_path / "docs" / "growth.svg"
     picture.parent.mkdir()
     page.write_text(f"before\n{BEGIN}\nstale\n{END}\nafter\n")
     asked = ["bench", "page", *kept, "--into", str(page), "--picture", str(picture)]
@@ -70,8 +72,16 @@ def test_tables_and_picture_replace_what_is_between_the_marks(tmp_path, kept):
 
 
 def test_a_page_without_the_marks_is_left_alone(tmp_path, kept):
-    page = tmp_path / "README.md"
+    page = tmp_path / "speed.md"
     page.write_text("nothing to replace")
     answer = CliRunner().invoke(app, ["bench", "page", *kept, "--into", str(page)], standalone_mode=False)
     assert isinstance(answer.exception, UsageError)
     assert page.read_text() == "nothing to replace"
+
+
+def test_make_bench_writes_into_a_page_that_has_the_marks():
+    root = Path(__file__).resolve().parents[2]
+    (page,) = re.findall(r"--into (\S+)", (root / "Makefile").read_text())
+    text = (root / page).read_text()
+    assert (text.count(BEGIN), text.count(END)) == (1, 1)
+    assert page == "infra/docs/speed.md"
