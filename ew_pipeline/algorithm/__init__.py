@@ -16,7 +16,7 @@ Step  In the paper                                    File                      
 1-3   the same, over anomaly families and no anomaly  thorough.py                 fit_thorough
 –     which family, by its Bayes factor (ours)        family_evidence.py          log_bayes_factor
 –     are there anomalies at all (ours)               rate_posterior.py           negligible_rate
-–     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, held_out_curve
+–     rank, noise, family by cross-validation         selection.py, folds.py      rank_path, rank_curve
 2     moment matching, Eq. (optimize-F)               moments.py                  match_moments
 2     maximum likelihood ("Aside" of section 3.3)     likelihood.py               maximum_likelihood
 2     intervals and "not identified" (ours)           intervals.py                information_interval

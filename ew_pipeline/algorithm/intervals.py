@@ -6,7 +6,6 @@ computed. Here:
 - ``information_interval``: the curvature of the log-likelihood on the logit scale, so that an interval
   never leaves the range of its parameter; where that is no good approximation (a parameter on or near a
   bound, a flat or wrongly bent top), the profile likelihood instead;
-- ``bootstrap_interval``: simulate from the estimate, estimate again; slow, and the check of the others;
 - ``theta_from_draws``: from a sampler's posterior draws.
 
 All of them take the rates as known: error in the rates is not in the likelihood intervals. The sampler's
@@ -24,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,9 +31,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from ew_pipeline.algorithm._scoring import EDGE, Top
-from ew_pipeline.algorithm.anomaly_models import mean_scale
-from ew_pipeline.algorithm.likelihood import STARTS, MixtureProblem, ThetaEstimate, grouped, maximise
-from ew_pipeline.algorithm.noise import SamplingNoise
+from ew_pipeline.algorithm.likelihood import STARTS, MixtureProblem, ThetaEstimate, grouped
 from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.algorithm.types import Float
 from ew_pipeline.errors import UsageError
@@ -48,7 +45,7 @@ PARABOLA = (0.8, 1.25)  # true over quadratic fall of the profile at the ends of
 SCAN = 6  # points on each side at which a profile is looked at before its end is bisected
 NEGLIGIBLE_RATE = 0.002
 
-Method = Literal["information", "profile", "bootstrap"]
+Method = Literal["information", "profile"]
 
 
 @dataclass(frozen=True)
@@ -105,38 +102,6 @@ def profile_interval(problem: MixtureProblem, estimate: ThetaEstimate) -> ThetaI
     # p_A may have followed one of them only.
     low, high = problem.at(np.min(inside, axis=0)), problem.at(np.max(inside, axis=0))
     return ThetaIntervals((low[0], high[0]), (low[1], high[1]), "profile")
-
-
-def bootstrap_interval(
-    problem: MixtureProblem, estimate: ThetaEstimate, n_boot: int, rng: np.random.Generator
-) -> ThetaIntervals:
-    """Parametric bootstrap: the 5% and 95% quantiles of the estimates from data simulated at the estimate.
-
-    The noise must have a ``sample(rates, rng)``. The rates stay as they are.
-    """
-    if not hasattr(problem.noise, "sample"):
-        raise UsageError(
-            f"{type(problem.noise).__name__} cannot be drawn from: it has no sample(rates, rng).",
-            "add one, or use information_interval.",
-        )
-    if problem.weights is not None:
-        raise UsageError("The bootstrap needs the entries one by one.", "pass the problem without weights.")
-    noise = cast(SamplingNoise, problem.noise)
-    rates = problem.rates
-    if problem.rates_are_scaled:
-        rates = rates / mean_scale(estimate.alpha, estimate.anomaly_rate, problem.anomaly)
-    start = ((estimate.alpha, estimate.anomaly_rate),)
-    found = np.empty((n_boot, 2))
-    for k in range(n_boot):
-        anomalous = rng.random(rates.size) < estimate.anomaly_rate
-        counts = np.where(
-            anomalous, problem.anomaly.sample(rates, estimate.alpha, rng), noise.sample(rates, rng)
-        )
-        again = maximise(problem.with_counts(counts.astype(np.float64)), start)
-        found[k] = again.alpha, again.anomaly_rate
-    tail = (1.0 - COVERAGE) / 2.0
-    low, high = np.quantile(found, [tail, 1.0 - tail], axis=0)
-    return ThetaIntervals((float(low[0]), float(high[0])), (float(low[1]), float(high[1])), "bootstrap")
 
 
 def to_theta(estimate: ThetaEstimate, intervals: ThetaIntervals) -> Theta:

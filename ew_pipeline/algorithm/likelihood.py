@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,16 +41,6 @@ IMPOSSIBLE = -1e4  # log-likelihood of an entry that neither component can produ
 EXPLORE = 2000  # entries on which the starts are compared
 SAME_TOP = 0.5  # two climbs that end this close, on the unbounded scale, found the same optimum
 BEATS_NULL = 0.01  # gain in log-likelihood below which "no anomalies" is the answer
-
-
-class HasTheta(Protocol):
-    """Anything with a point estimate: ``Theta``, ``ThetaEstimate``, or the truth of a simulation."""
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def anomaly_rate(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -176,10 +165,6 @@ class MixtureProblem:
             weights=self._weights[entries],
         )
 
-    def with_counts(self, counts: Float) -> MixtureProblem:
-        """The same problem with other counts at the same rates."""
-        return replace(self, counts=counts)
-
     @cached_property
     def _log_healthy(self) -> Float:
         return self.noise.log_pmf(self.counts, self.rates)
@@ -187,15 +172,6 @@ class MixtureProblem:
     @cached_property
     def _weights(self) -> Float:
         return np.ones(self.counts.size) if self.weights is None else self.weights
-
-
-def mixture_log_likelihood(
-    counts: ArrayLike, rates: ArrayLike, theta: HasTheta, noise: NoiseModel, anomaly: AnomalyModel
-) -> float:
-    """sum of log[(1 - p_A) P(X | M) + p_A P_Anom(X | alpha, M)] at the given theta; rates estimate M*."""
-    x = np.ravel(np.asarray(counts, dtype=np.float64))
-    problem = MixtureProblem(x, _broadcast(rates, x), anomaly, noise, rates_are_scaled=False)
-    return problem.log_likelihood(theta.alpha, theta.anomaly_rate)
 
 
 def maximum_likelihood(

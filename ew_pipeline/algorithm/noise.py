@@ -31,13 +31,6 @@ class NoiseModel(Protocol):
         """log P(count | rate), or the log density of continuous data. -inf, never NaN."""
 
 
-class SamplingNoise(NoiseModel, Protocol):
-    """A noise model that can also be drawn from, as the parametric bootstrap needs."""
-
-    def sample(self, rates: ArrayLike, rng: np.random.Generator) -> Any:
-        """One draw for each rate."""
-
-
 @dataclass(frozen=True)
 class Poisson:
     """X ~ Poisson(M)."""

@@ -6,7 +6,6 @@ sales) from below and above: **lower is more suspicious**. All arrays run over t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ew_pipeline.algorithm.decision import checked_probability
 from ew_pipeline.algorithm.types import Bool, Float
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,35 +75,6 @@ def expected_rates(inclusion: ArrayLike, healthy_probability: ArrayLike) -> tupl
     if t.size != f.size:
         raise UsageError(f"inclusion has {t.size} entries and healthy_probability {f.size}.")
     return _rates(t, f, f)
-
-
-def probability_interval(
-    evaluate: Callable[[Float], Float], rates: Float, cv: float | Float, z: float
-) -> tuple[Float, Float]:
-    """(f_left, f_right): the range of f as the rate moves over rates * exp(-z cv), rates, rates * exp(z cv).
-
-    ``evaluate`` maps rates to f with everything else held; ``cv`` is the relative error of each rate. z = 0
-    is the plug-in. We deviate from Eq. (conf_int), whose width C1 delta exceeds 1 at any practical size.
-
-    For Poisson sales and a Gamma-mixed anomaly the log-odds of f are concave in the rate: f_left is then the
-    exact minimum over the interval, while a peak of f strictly between the three rates is not seen.
-    """
-    if not (np.isfinite(z) and z >= 0):
-        raise UsageError(
-            f"z is {z}; it must be finite and not negative.", "pass 0 for the plug-in, or about 1."
-        )
-    spread = np.asarray(cv, dtype=np.float64)
-    if spread.size and not (spread.min() >= 0 and spread.max() < np.inf):
-        raise DataError(
-            "cv has values that are negative or not finite.", "pass the relative error of each rate."
-        )
-    f = checked_probability(evaluate(rates))
-    if z == 0:
-        return _read_only(f), _read_only(f)
-    low = checked_probability(evaluate(rates * np.exp(-z * spread)))
-    high = checked_probability(evaluate(rates * np.exp(z * spread)))
-    left, right = np.minimum(f, np.minimum(low, high)), np.maximum(f, np.maximum(low, high))
-    return _read_only(left), _read_only(right)
 
 
 def _fill(right: Float, left: Float, gamma: float) -> tuple[Float, float]:

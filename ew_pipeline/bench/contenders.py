@@ -147,4 +147,3 @@ CONTENDERS = (
         "fancyimpute", f"SoftImpute, {SWEEPS} iterations", _peer(peers.fancyimpute), "fancyimpute", dense=True
     ),
 )
-OURS = tuple(c.name for c in CONTENDERS if c.ours)

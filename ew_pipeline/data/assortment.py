@@ -26,7 +26,6 @@ from ew_pipeline.errors import UsageError
 Keys = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
-RULES = ("explicit", "listing", "inferred")
 
 
 @dataclass(frozen=True, eq=False)

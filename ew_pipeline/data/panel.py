@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from ew_pipeline.data._key_table import Whole, fill_table, pair_rows
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, UsageError, name_some
-from ew_pipeline.week import Week
 
 Units = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -61,7 +60,7 @@ class Panel:
         if not ascending(self.store, self.sku):
             raise DataError(
                 "the pairs of a panel must be in row-major order, each once.",
-                "sort them by store and SKU, or use panel_from_frame.",
+                "sort them by store and SKU, or use panel_from_codes.",
             )
         for array in (self.store_ids, self.sku_ids, self.store, self.sku, self.units, self.promo):
             if array is not None:
@@ -282,24 +281,3 @@ def fill_ranged_zeros(panel: Panel, trailing: int = 5) -> Panel:
         carried = sold[:, max(0, t - trailing) : t].any(axis=1)
         units[carried & reported[panel.store] & ~panel.observed[:, t], t] = 0.0
     return Panel(panel.store_ids, panel.sku_ids, panel.store, panel.sku, panel.weeks, units, panel.promo)
-
-
-def panel_from_frame(frame: pd.DataFrame) -> Panel:
-    """From a long table: ``store_id``, ``sku_id``, ``week``, ``units``, optionally ``promo``.
-
-    Every row is an observed pair, zeros included.
-    """
-    codes, values = pd.factorize(frame["week"])
-    index = np.array([Week.parse(value).index for value in values], dtype=np.int64)
-    if index.size == 0:
-        raise DataError("the history has no rows.", "pass at least the week to score.")
-    first = int(index.min())
-    weeks = tuple(str(Week.at(k)) for k in range(first, int(index.max()) + 1))
-    return panel_from_codes(
-        frame["store_id"].to_numpy(dtype=np.str_),
-        frame["sku_id"].to_numpy(dtype=np.str_),
-        index[codes] - first,
-        frame["units"].to_numpy(dtype=np.float64),
-        weeks,
-        frame["promo"].to_numpy(dtype=np.bool_) if "promo" in frame else None,
-    )

@@ -34,7 +34,6 @@ PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 FORMATS = (
     "use a .parquet, .csv or .csv.gz file, a directory of them, or a database URL with #table= or #query=."
 )
-TEXT = "VARCHAR"
 
 
 class Source(Protocol):

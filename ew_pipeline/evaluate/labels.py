@@ -69,11 +69,6 @@ def maturity(rule: str) -> int:
     return WINDOW[rule]
 
 
-def surrounding_mean(panel: Panel, t: int, rule: str, minimum: int = MINIMUM_WEEKS) -> FloatArray:
-    """S of every pair; NaN where either side has fewer than ``minimum`` observed weeks."""
-    return _surroundings(panel, t, rule, minimum)[0]
-
-
 def _surroundings(panel: Panel, t: int, rule: str, minimum: int) -> tuple[FloatArray, BoolArray]:
     """S of every pair, and which have sold before."""
     width = maturity(rule)

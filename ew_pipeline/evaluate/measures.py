@@ -28,7 +28,6 @@ RATES = (0.01, 0.05, 0.1)
 TOP_PER_STORE = 5
 TOPS = (1, 2, TOP_PER_STORE, 10, 20)
 RESAMPLES = 400
-DRAWN_CELLS = 10_000_000  # pairs times cost draws
 
 
 @dataclass(frozen=True)
@@ -49,18 +48,14 @@ class Measures:
     cost_ratio : exact over the uniform costs asked for; ``cost_ratio_interval`` : 90%, over weeks, or over
         stores when there is one week.
     cost_ratio_exact : the same for each cost law by name: the paper's text, the authors' notebook.
-    cost_ratio_drawn : mean over drawn costs; ``cost_ratio_drawn_interval`` : 90% over the draws.
-    cost_ratio_joint_interval : 90%, weeks and costs drawn together.
-    cost_per_pair, cost_per_pair_interval : in the unit of the costs; the interval as the joint one.
     regret_to_constant : cost_ratio minus that of the best constant probability in hindsight.
     auc, average_precision : ranking within each week, the mean over weeks weighted by their anomalies: checks
-        are chosen within a week. ``auc_pooled`` and ``average_precision_pooled`` rank across weeks too.
+        are chosen within a week.
     tpr_at : the true-positive rate by false-positive rate, pooled.
     mean_predicted, anomaly_rate : do they agree on average.
     calibration_gap, calibration : the largest gap between predicted and realised over deciles; the curve, in
         ten bins of equal width.
     lift_top_k : anomalies among the top 5 of each store and week, over a random five; ``lift_at`` : by k.
-    flagged_at_even_costs : share with probability >= 1/2.
     cost_ratio_by_week, cost_ratio_by_week_interval : each week alone; its interval is over stores.
     bands, segments : by what the pair used to sell; by the column that splits the chain.
     """
@@ -68,15 +63,8 @@ class Measures:
     cost_ratio: float
     auc: float
     average_precision: float
-    auc_pooled: float
-    average_precision_pooled: float
     cost_ratio_interval: Ends
     cost_ratio_exact: Mapping[str, float]
-    cost_ratio_drawn: float
-    cost_ratio_drawn_interval: Ends
-    cost_ratio_joint_interval: Ends
-    cost_per_pair: float
-    cost_per_pair_interval: Ends
     regret_to_constant: float
     tpr_at: Mapping[str, float]
     mean_predicted: float
@@ -85,7 +73,6 @@ class Measures:
     calibration: tuple[CalibrationPoint, ...]
     lift_top_k: float
     lift_at: Mapping[str, float]
-    flagged_at_even_costs: float
     cost_ratio_by_week: tuple[float, ...]
     cost_ratio_by_week_interval: tuple[Ends, ...]
     bands: tuple[Band, ...]
@@ -105,26 +92,14 @@ def measure(
     several = bool(outcomes.week.max() > 0)
     cluster = outcomes.week if several else outcomes.store
     times = times_drawn(int(cluster.max()) + 1, RESAMPLES)
-    drawn, ignored_drawn = _drawn_costs(p, y, cluster, costs)  # draws x clusters; draws
-    due, pairs = _sums(ignored, cluster), _sums(np.ones(y.size), cluster)
-    joint = (times * drawn[np.arange(RESAMPLES) % len(drawn)]).sum(axis=1)
-    # Over the mean of Ignore's cost: a ratio within each draw would be biased where anomalies are few.
-    over_draws = ratio(drawn.sum(axis=1), np.full(len(drawn), ignored_drawn.mean()))
     curve = calibration_table(p, y, by="width")
     lift = lift_in_top(order, outcomes, TOPS)
     return Measures(
         cost_ratio=cost_ratio(p, y, costs),
         auc=_within_weeks(auc, order, outcomes),
         average_precision=_within_weeks(average_precision, order, outcomes),
-        auc_pooled=auc(order, y),
-        average_precision_pooled=average_precision(order, y),
-        cost_ratio_interval=interval(ratio(times @ _sums(spent, cluster), times @ due)),
+        cost_ratio_interval=interval(ratio(times @ _sums(spent, cluster), times @ _sums(ignored, cluster))),
         cost_ratio_exact={name: cost_ratio(p, y, law) for name, law in COSTS.items()},
-        cost_ratio_drawn=float(over_draws.mean()),
-        cost_ratio_drawn_interval=interval(over_draws),
-        cost_ratio_joint_interval=interval(ratio(joint, times @ due)),
-        cost_per_pair=float(spent.mean()),
-        cost_per_pair_interval=interval(ratio(joint, times @ pairs)),
         regret_to_constant=cost_ratio(p, y, costs) - cost_ratio(np.full(y.size, y.mean()), y, costs),
         tpr_at={f"{rate:g}": true_positive_rate_at(rate, order, y) for rate in RATES},
         mean_predicted=float(p.mean()),
@@ -138,7 +113,6 @@ def measure(
         ),
         lift_top_k=lift[TOP_PER_STORE],
         lift_at={str(top): value for top, value in lift.items()},
-        flagged_at_even_costs=float((p >= 0.5).mean()),
         cost_ratio_by_week=tuple(
             float(r) for r in ratio(_sums(spent, outcomes.week), _sums(ignored, outcomes.week))
         ),
@@ -172,19 +146,3 @@ def _by_week_intervals(spent: FloatArray, ignored: FloatArray, outcomes: Outcome
 
 def _sums(values: FloatArray, code: IntArray) -> FloatArray:
     return np.bincount(code, values).astype(np.float64)
-
-
-def _drawn_costs(
-    p: FloatArray, y: BoolArray, cluster: IntArray, costs: UniformCosts
-) -> tuple[FloatArray, FloatArray]:
-    """Cost of each cluster in each draw of the costs, and what Ignore costs in that draw."""
-    rng = np.random.default_rng(0)
-    draws = int(np.clip(DRAWN_CELLS // y.size, 5, 200))
-    spent, ignored = np.empty((draws, int(cluster.max()) + 1)), np.empty(draws)
-    for draw in range(draws):
-        c0 = rng.random(y.size) * costs.false_alarm_high
-        c1 = rng.random(y.size) * costs.missed_high
-        flagged = p * c1 >= (1.0 - p) * c0
-        spent[draw] = _sums(np.where(flagged, np.where(y, 0.0, c0), np.where(y, c1, 0.0)), cluster)
-        ignored[draw] = c1[y].sum()
-    return spent, ignored

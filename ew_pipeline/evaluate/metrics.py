@@ -11,25 +11,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from ew_pipeline.algorithm.decision import checked_probability
-from ew_pipeline.algorithm.types import Bool, Float, Int64
-from ew_pipeline.errors import DataError, UsageError
-
-
-@dataclass(frozen=True, eq=False)
-class RocCurve:
-    """One point per distinct score, from flagging nothing (0, 0) to flagging everything (1, 1).
-
-    Attributes
-    ----------
-    threshold : flag where score >= threshold; infinite for the first point.
-    false_positive_rate, true_positive_rate : ascending; NaN throughout when that class is absent.
-    """
-
-    threshold: Float
-    false_positive_rate: Float
-    true_positive_rate: Float
+from ew_pipeline.algorithm.types import Float, Int64
+from ew_pipeline.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +38,8 @@ def auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
     NaN when one of the classes is absent.
     """
-    s, y = _checked(scores, labels)
-    anomalous, healthy = s[y], np.sort(s[~y])
-    if anomalous.size == 0 or healthy.size == 0:
-        return float("nan")
-    below = np.searchsorted(healthy, anomalous, side="left")
-    at_or_below = np.searchsorted(healthy, anomalous, side="right")
-    # Whole numbers until the last step, so that the result does not depend on the order of the entries.
-    wins_doubled = int(below.sum()) + int(at_or_below.sum())
-    return wins_doubled / (2 * anomalous.size * healthy.size)
+    y = np.asarray(labels, dtype=np.bool_)
+    return float(roc_auc_score(y, scores)) if y.any() and not y.all() else float("nan")
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -68,22 +47,8 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
 
     Equal scores are flagged together. NaN when there is no anomaly.
     """
-    _, flagged, found = _counts_by_threshold(*_checked(scores, labels))
-    if found[-1] == 0:
-        return float("nan")
-    gained = np.diff(found, prepend=0)
-    return float(np.sum(gained * (found / flagged)) / found[-1])
-
-
-def roc_points(scores: ArrayLike, labels: ArrayLike) -> RocCurve:
-    """The receiver operating characteristic: every trade of false against true positives by threshold."""
-    threshold, flagged, found = _counts_by_threshold(*_checked(scores, labels))
-    wrong = flagged - found
-    return RocCurve(
-        _read_only(np.concatenate(([np.inf], threshold))),
-        _read_only(_shares(wrong)),
-        _read_only(_shares(found)),
-    )
+    y = np.asarray(labels, dtype=np.bool_)
+    return float(average_precision_score(y, scores)) if y.any() else float("nan")
 
 
 def true_positive_rate_at(gamma: float, scores: ArrayLike, labels: ArrayLike) -> float:
@@ -94,10 +59,10 @@ def true_positive_rate_at(gamma: float, scores: ArrayLike, labels: ArrayLike) ->
     """
     if not 0 <= gamma <= 1:
         raise UsageError(f"gamma is {gamma}; it must lie in [0, 1].", "pass a false-positive rate.")
-    curve = roc_points(scores, labels)
-    fpr, tpr = curve.false_positive_rate, curve.true_positive_rate
-    if np.isnan(fpr[-1]) or np.isnan(tpr[-1]):
+    y = np.asarray(labels, dtype=np.bool_)
+    if y.all() or not y.any():
         return float("nan")
+    fpr, tpr, _ = roc_curve(y, scores, drop_intermediate=False)
     # The last point within gamma, so that a vertical stretch of the curve counts in full.
     last = int(np.searchsorted(fpr, gamma, side="right")) - 1
     if last == fpr.size - 1:
@@ -114,6 +79,8 @@ def calibration_table(
     by: Literal["count", "width"] = "count",
 ) -> CalibrationTable:
     """Mean predicted anomaly probability against the realised share of anomalies, in ``bins`` bins.
+
+    As scikit-learn's ``calibration_curve``, and with the number of pairs in each bin.
 
     Parameters
     ----------
@@ -139,36 +106,6 @@ def calibration_table(
     kept = count[used].astype(np.int64)
     kept.setflags(write=False)
     return CalibrationTable(_read_only(mean_predicted), _read_only(realised), kept)
-
-
-def _counts_by_threshold(s: Float, y: Bool) -> tuple[Float, Int64, Int64]:
-    """Per distinct score, descending: the score, how many score at least that, how many of them anomalies."""
-    order = np.argsort(-s, kind="stable")
-    ordered = s[order]
-    last_of_tie = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    found = np.cumsum(y[order], dtype=np.int64)[last_of_tie]
-    return ordered[last_of_tie], last_of_tie.astype(np.int64) + 1, found
-
-
-def _shares(counts: Int64) -> Float:
-    with_none = np.concatenate(([0], counts))
-    return with_none / counts[-1] if counts[-1] else np.full(with_none.size, np.nan)
-
-
-def _checked(scores: ArrayLike, labels: ArrayLike) -> tuple[Float, Bool]:
-    s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels)
-    if s.ndim != 1 or y.shape != s.shape or s.size == 0:
-        raise UsageError(
-            f"scores have shape {s.shape} and labels {y.shape}.",
-            "pass one score and one label per pair, 1-D.",
-        )
-    if np.isnan(s).any():
-        raise DataError(
-            f"{np.isnan(s).sum()} of {s.size} scores are NaN.", "score every pair, or leave it out."
-        )
-    if y.dtype != np.bool_ and not np.isin(y, (0, 1)).all():
-        raise DataError("labels must be 0 or 1, or False or True.", "1 and True mean anomaly.")
-    return s, y.astype(np.bool_)
 
 
 def _read_only(values: Float) -> Float:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from ew_pipeline.data.panel import Panel, panel_from_frame
+from ew_pipeline.data.panel import Panel
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.errors import DataError, name_some
 from ew_pipeline.evaluate.policies import Calibrated, label_free
@@ -17,20 +16,6 @@ from ew_pipeline.evaluate.view import LabelSource, Memory, PastView, RuleLabels
 from ew_pipeline.monitor.calibration import Calibration
 
 FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Recalibrated:
-    """What to price this week.
-
-    Attributes
-    ----------
-    probability : P(anomaly), one per entry of the week's ``SalesMatrix``, in its order.
-    calibration : what was learnt, from which weeks, and whether it is used or why not.
-    """
-
-    probability: FloatArray
-    calibration: Calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,38 +68,18 @@ def score_week(
 ) -> ScoredWeek:
     """Score the pairs of ``week`` with what its past and the labels matured by then have taught.
 
-    ``labels`` and ``memory`` as for ``recalibrate``. Weeks of the panel after ``week`` are never looked at.
+    Weeks of the panel after ``week`` are never looked at.
+
+    Parameters
+    ----------
+    labels : where labels come from; ``RuleLabels("pair")``, the drop that is the pair's own, by default.
+        Outcomes of store checks: ``TruthLabels``.
+    memory : keep one between calls in a process, and past weeks are not fitted again.
     """
     view = PastView(panel, panel.index(week), labels or RuleLabels("pair"), memory)
     score = Calibrated(CALIBRATED).score(view)
     assert score.calibration is not None  # a policy that learns always says what
     return ScoredWeek(view, score.probability, label_free(view.evidence(), view.rule), score.calibration)
-
-
-def recalibrate(
-    history: pd.DataFrame | Panel,
-    sales: SalesMatrix,
-    labels: LabelSource | None = None,
-    memory: Memory | None = None,
-) -> Recalibrated:
-    """Score the pairs of ``sales`` with what its past and the labels matured by then have taught.
-
-    Parameters
-    ----------
-    history : long sales (``store_id``, ``sku_id``, ``week``, ``units``; ``promo`` if known) or a panel, with
-        the week itself and at least a few before it; rows of later weeks are never looked at.
-    sales : the week to score, as the detector took it.
-    labels : where labels come from; ``RuleLabels("pair")``, the drop that is the pair's own, by default.
-        Outcomes of store checks: ``TruthLabels``.
-    memory : keep one between calls in a process, and past weeks are not fitted again.
-    """
-    panel = history if isinstance(history, Panel) else panel_from_frame(history)
-    if sales.week is None:
-        raise DataError(
-            "the week's sales carry no week.", "build them with SalesMatrix.from_long(frame, week)."
-        )
-    scored = score_week(panel, sales.week, labels, memory)
-    return Recalibrated(scored.in_order_of(sales, scored.probability), scored.calibration)
 
 
 def _positions(ids: npt.NDArray[np.str_], wanted: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:

@@ -13,31 +13,22 @@ import io
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.list_document import document
 from ew_pipeline.publish.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.publish.store_lists import file_names, write_store_lists
-from ew_pipeline.publish.text_columns import (
-    TEXT,
-    coded_column,
-    content,
-    decimal_texts,
-    each_once,
-    joined,
-    plain_texts,
-    whole_texts,
-)
+from ew_pipeline.publish.text_columns import TEXT, coded_column, plain_texts
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekResult
 
@@ -116,39 +107,32 @@ def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
     listed = check_list(result.flags, result.week, result.random_checks)
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / f"check_list.{kind}" for kind in get_args(Format)}
-    lines, stores = _sheet_lines(listed), _one(listed, "store_id")
-    files = file_names(stores.unique().to_pylist())
-    where = write_store_lists(folder, _store_sheets(stores, lines, files), len(files))
-    ranked, _ = content(joined(whole_texts(_one(listed, "rank")), lines, between=","))
-    paths["csv"].write_bytes(sheet(SHEET, ranked))
-    codes = _one(listed, "codes")
-    random = pc.equal(codes.dictionary, RANDOM).take(codes.indices).to_numpy(zero_copy_only=False)
+    columns = {name: _values(listed, name) for name in listed.column_names}
+    lines, of_store = _sheet_lines(columns), defaultdict[str, list[str]](list)
+    for store, line in zip(columns["store_id"], lines, strict=True):
+        of_store[store].append(line)
+    files = file_names(of_store)
+    sheets = ((files[store], _sheet(SHEET[1:], its)) for store, its in of_store.items())
+    where = write_store_lists(folder, sheets, len(files))
+    ranked = (f"{rank},{line}" for rank, line in zip(columns["rank"], lines, strict=True))
+    paths["csv"].write_bytes(_sheet(SHEET, ranked))
     with paths["json"].open("wb") as file:
-        file.writelines(document(result, listed, files, random))
+        file.writelines(document(result, columns, files, RANDOM))
     pq.write_table(listed.cast(SCHEMA), paths["parquet"])
     return {**paths, "stores": where}
 
 
 def store_sheet(listed: pa.Table) -> bytes:
     """The CSV of a store, from its own rows of ``check_list``: the file that ``write_check_lists`` makes."""
-    lines, _ = content(_sheet_lines(listed))
-    return sheet(SHEET[1:], lines)
+    return _sheet(SHEET[1:], _sheet_lines({name: _values(listed, name) for name in listed.column_names}))
 
 
-def _store_sheets(
-    stores: pa.DictionaryArray, lines: pa.Array, files: Mapping[str, str]
-) -> Iterator[tuple[str, bytes]]:
-    """The file of each store and what is in it, best first as the chain's list is."""
-    code = stores.indices.to_numpy()
-    text, begins = content(lines.take(pa.array(np.argsort(code, kind="stable"))))
-    of_store = begins[np.append(0, np.cumsum(np.bincount(code, minlength=len(stores.dictionary))))].tolist()
-    names = stores.dictionary.to_pylist()
-    for k in stores.indices.unique().to_pylist():  # in the order in which stores come
-        yield files[names[k]], sheet(SHEET[1:], text[of_store[k] : of_store[k + 1]])
-
-
-def _one(listed: pa.Table, name: str) -> pa.Array:
-    return listed[name].combine_chunks()
+def _values(listed: pa.Table, name: str) -> list[Any]:
+    column = listed[name].combine_chunks()
+    if not isinstance(column, pa.DictionaryArray):
+        return list(column.to_pylist())
+    texts = np.array(column.dictionary.to_pylist(), dtype=object)  # ids and reasons repeat: one object each
+    return list(texts[column.indices.to_numpy()])
 
 
 def render_flags(frame: pd.DataFrame, format: str) -> bytes:
@@ -172,34 +156,34 @@ def guard(text: str) -> str:
     return FORMULA.sub("'", text)
 
 
-def _sheet_lines(listed: pa.Table) -> pa.Array:
+class _Lines(list[str]):
+    """A file for ``csv.writer``, which writes a row at a time."""
+
+    write = list[str].append
+
+
+def _sheet_lines(columns: Mapping[str, list[Any]]) -> list[str]:
     """The CSV but for the rank: rounded, guarded, the outcome left for the store to fill in."""
-    columns: list[pa.Array] = []
+    shown: list[list[Any]] = []
     for name in SHEET[1:-1]:
-        values = _one(listed, name)
+        values = columns[name]
         if name in DECIMALS:
-            columns.append(decimal_texts(values.to_numpy(), DECIMALS[name]))
+            places = DECIMALS[name]
+            shown.append([f"{value:.{places}f}" for value in np.round(values, places).tolist()])
+        elif pa.types.is_string(SCHEMA.field(name).type):
+            safe = {text: guard(text) for text in set(values)}
+            shown.append([safe[text] for text in values])
         else:
-            texts = isinstance(values, pa.DictionaryArray)
-            columns.append(each_once(values, _safe_cell) if texts else whole_texts(values))
-    return joined(*columns, "\n", between=",")
+            shown.append(values)
+    lines = _Lines()
+    csv.writer(lines, lineterminator="\n").writerows(zip(*shown, repeat(""), strict=False))
+    return lines
 
 
-def _safe_cell(text: str) -> str:
-    return text if text.isalnum() else _cell(guard(text))  # most ids need neither
-
-
-def _cell(text: str) -> str:
-    """``text`` as the CSV has it, in quotes where it needs them."""
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerow((text, ""))  # alone, an empty cell would be quoted
-    return written.getvalue()[:-2]
-
-
-def sheet(header: Sequence[str], lines: memoryview) -> bytes:
+def _sheet(header: Sequence[str], lines: Iterable[str]) -> bytes:
     """CSV for people. Text beyond ASCII starts with a byte order mark, without which Excel spoils it."""
-    text = b"\n".join([",".join(header).encode(), lines])
-    return text if text.isascii() else codecs.BOM_UTF8 + text
+    text = "".join([",".join(header), "\n", *lines])
+    return text.encode() if text.isascii() else codecs.BOM_UTF8 + text.encode()
 
 
 def _guarded(table: pd.DataFrame) -> pd.DataFrame:

@@ -27,14 +27,6 @@ UNSURE = 0.5
 
 
 @dataclass(frozen=True)
-class Reason:
-    """One reason, read back from a flag."""
-
-    code: str
-    words: str
-
-
-@dataclass(frozen=True)
 class Rule:
     """A reason that may apply: its code, what it means, and how it is worded for a pair.
 
@@ -119,13 +111,8 @@ def reasons(
     return found
 
 
-def parse(text: str) -> tuple[Reason, ...]:
-    """Read a flag's text back; a code that stands without words is worded by its meaning."""
-    return tuple(Reason(code, words) for code, words in codes_and_words(text))
-
-
 def codes_and_words(text: str) -> list[tuple[str, str]]:
-    """The same as plain pairs, for lists of many flags."""
+    """Read a flag's text back; a code that stands without words is worded by its meaning."""
     parts = [part.strip().partition(":") for part in text.split(";") if part.strip()]
     return [(code.strip(), words.strip() or CODES.get(code, code)) for code, _, words in parts]
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
-from ew_pipeline.publish.stored_zip import fits, stored_zip
-
 FOLDER, ARCHIVE = "check_list", "check_list.zip"
 MOST_FILES = 5_000  # in a folder that people look into
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?<!\.)")
@@ -44,13 +42,10 @@ def write_store_lists(folder: Path, sheets: Iterable[tuple[str, bytes]], stores:
 
 def _packed(sheets: Iterable[tuple[str, bytes]]) -> bytes:
     """Not compressed: the lists are short. Without times: the same week gives the same bytes."""
-    members = [(f"{FOLDER}/{name}", content) for name, content in sheets]
-    if fits(members):
-        return stored_zip(members, READABLE)
     packed = io.BytesIO()  # in memory: in a file, each member would be sought and flushed
     with ZipFile(packed, "w", ZIP_STORED) as archive:
-        for name, content in members:
-            member = ZipInfo(name)
+        for name, content in sheets:
+            member = ZipInfo(f"{FOLDER}/{name}")
             member.external_attr = READABLE
             archive.writestr(member, content)
     return packed.getvalue()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,16 +62,6 @@ def alike(values: Float, keys: NDArray[Any], write: Callable[[float], str]) -> p
     return texts.take(pa.array(place))
 
 
-def decimal_texts(values: Float, decimals: int) -> pa.Array:
-    """Numbers rounded to so many decimals."""
-    step = 10**decimals
-
-    def write(value: float) -> str:
-        return f"{round(value * step) / step:.{decimals}f}" if math.isfinite(value) else str(value)
-
-    return alike(values, np.rint(values * step), write)
-
-
 def whole_texts(values: pa.Array) -> pa.Array:
     """Whole numbers as decimal digits."""
     return pc.cast(values, TEXT)
@@ -90,25 +79,3 @@ def joined(*pieces: pa.Array | str, between: str = "") -> pa.Array:
     """The pieces of each row as one text; a ``str`` is the same in all rows."""
     scalars = (pa.scalar(piece, TEXT) if isinstance(piece, str) else piece.cast(TEXT) for piece in pieces)
     return pc.binary_join_element_wise(*scalars, pa.scalar(between, TEXT))
-
-
-def json_objects(fields: Mapping[str, pa.Array], after: str) -> pa.Array:
-    """An object per row, from its fields as JSON; ``after`` stands behind each."""
-    pieces: list[pa.Array | str] = []
-    for name, texts in fields.items():
-        pieces += [("," if pieces else "{") + json_text(name) + ":", texts]
-    return joined(*pieces, "}" + after)
-
-
-def json_text(value: object) -> str:
-    """One value as compact JSON."""
-    return orjson.dumps(value).decode()
-
-
-def content(texts: pa.Array) -> tuple[memoryview, NDArray[np.int64]]:
-    """All texts as one run of bytes, and where each begins and the last one ends."""
-    texts = texts.cast(TEXT)
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    whole = memoryview(data if data is not None else b"")[offsets[0] : offsets[-1]]
-    return whole, offsets - offsets[0]

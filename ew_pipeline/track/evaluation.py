@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MEASURES = (
     "cost_ratio",
-    "cost_per_pair",
     "regret_to_constant",
     "auc",
     "average_precision",

@@ -1,9 +1,8 @@
-"""Track a week in MLflow, beside the run or in it.
+"""Track a week in MLflow, in a process of its own.
 
-``Tracking`` does it in a process of its own: MLflow's ten seconds of imports and schema pass while the sales
-are read and fitted, and a server that hangs can be given up. ``track_week`` and ``mark_published`` do the
-same in this process. Either way a failure costs the week nothing: it is marked as not tracked, and the next
-run sends it (``track.delivery.deliver_all``).
+MLflow's ten seconds of imports and schema pass while the sales are read and fitted, and a server that hangs
+can be given up. A failure costs the week nothing: it is marked as not tracked, and the next run sends it
+(``track.delivery.deliver_all``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from ew_pipeline.errors import EwError
 from ew_pipeline.settings import Settings
 from ew_pipeline.track._child import Child, NoAnswer
-from ew_pipeline.track.delivery import Delivery, deliver, read_delivery, write_delivery
+from ew_pipeline.track.delivery import Delivery, read_delivery, write_delivery
 from ew_pipeline.track.facts import week_facts
 from ew_pipeline.weekly.records import WeekResult
 
@@ -146,27 +145,6 @@ class Tracking:
             answer.get("url") or delivery.url,
             answer.get("reason"),
         )
-
-
-def start_preparing(settings: Settings) -> Tracking:
-    """MLflow gets ready in a process beside while this one reads and fits."""
-    return Tracking(settings)
-
-
-def track_week(
-    result: WeekResult, settings: Settings, *, artifacts: Mapping[str, Path] | None = None
-) -> TrackedRun:
-    """Track the week in this process. The same run twice is one run. Raises ``TrackingError``."""
-    facts = week_facts(result)
-    write_delivery(result.folder, Delivery(facts, wanted=facts.status, artifacts=_paths(artifacts or {})))
-    return _tracked(result.folder, deliver(result.folder, settings))
-
-
-def mark_published(tracked: TrackedRun, publication_id: str, settings: Settings) -> TrackedRun:
-    """The ledger has published the run: its models become champions. Raises ``TrackingError``."""
-    before = read_delivery(tracked.folder)
-    write_delivery(tracked.folder, replace(before, wanted="published", publication_id=publication_id))
-    return _tracked(tracked.folder, deliver(tracked.folder, settings))
 
 
 def _tracked(folder: Path, delivery: Delivery) -> TrackedRun:

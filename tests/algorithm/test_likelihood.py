@@ -15,7 +15,6 @@ from ew_pipeline.algorithm._grouping import group_entries
 from ew_pipeline.algorithm._scoring import from_unbounded, to_unbounded
 from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, Zero, anomaly_model, mean_scale
 from ew_pipeline.algorithm.intervals import (
-    bootstrap_interval,
     information_interval,
     profile_interval,
     theta_from_draws,
@@ -26,10 +25,8 @@ from ew_pipeline.algorithm.likelihood import (
     ThetaEstimate,
     maximise,
     maximum_likelihood,
-    mixture_log_likelihood,
 )
 from ew_pipeline.algorithm.noise import NegativeBinomial, Poisson
-from ew_pipeline.algorithm.theta import Theta
 from ew_pipeline.errors import DataError, UsageError
 
 
@@ -53,20 +50,17 @@ def problem_of(family: str = "exponential", **settings: float) -> MixtureProblem
     return MixtureProblem(counts, M, anomaly_model(family), Poisson(), rates_are_scaled=False)
 
 
-def theta(alpha: float, rate: float) -> Theta:
-    return Theta(alpha, rate, (alpha, alpha), (rate, rate), at_bound=False, identified=True)
-
-
 def test_log_likelihood_of_two_cells_by_hand() -> None:
     """Rate 2, anomalies sell nothing, p = 1/4: log(1/4 + 3/4 e^-2) and log(3/4 * 2 e^-2)."""
-    value = mixture_log_likelihood([0, 1], [2.0, 2.0], theta(0.0, 0.25), Poisson(), Zero())
-    assert value == pytest.approx(math.log(0.25 + 0.75 * math.exp(-2)) + math.log(1.5 * math.exp(-2)))
+    cells = MixtureProblem(np.array([0.0, 1.0]), np.full(2, 2.0), Zero(), Poisson(), rates_are_scaled=False)
+    by_hand = math.log(0.25 + 0.75 * math.exp(-2)) + math.log(1.5 * math.exp(-2))
+    assert cells.log_likelihood(0.0, 0.25) == pytest.approx(by_hand)
 
 
 def test_without_anomalies_it_is_the_likelihood_of_the_noise() -> None:
-    counts, M = simulate()
-    value = mixture_log_likelihood(counts, M, theta(0.3, 0.0), Poisson(), ExponentialOnset())
-    assert value == pytest.approx(float(np.sum(Poisson().log_pmf(counts, M))))
+    problem = problem_of()
+    of_noise = float(np.sum(Poisson().log_pmf(problem.counts, problem.rates)))
+    assert problem.log_likelihood(0.3, 0.0) == pytest.approx(of_noise)
 
 
 def test_a_sale_at_a_zero_rate_costs_a_constant_and_not_the_whole_fit() -> None:
@@ -210,19 +204,15 @@ def test_intervals_cover_the_truth_nine_times_in_ten(family: str, alpha: float, 
     assert np.all((covered / identified >= 0.85) & (covered / identified <= 0.95))
 
 
-def test_bootstrap_and_profile_agree_with_the_information() -> None:
+def test_the_profile_agrees_with_the_information() -> None:
     problem = problem_of("thinning", alpha=0.2, rate=0.15)
     estimate = maximise(problem)
     information = information_interval(problem, estimate)
     assert information.method == "information"
-    others = (
-        profile_interval(problem, estimate),
-        bootstrap_interval(problem, estimate, 100, np.random.default_rng(1)),
-    )
-    for other in others:
-        for name in ("alpha", "anomaly_rate"):
-            low, high = getattr(information, name)
-            assert getattr(other, name) == pytest.approx((low, high), abs=0.25 * (high - low))
+    profile = profile_interval(problem, estimate)
+    for name in ("alpha", "anomaly_rate"):
+        low, high = getattr(information, name)
+        assert getattr(profile, name) == pytest.approx((low, high), abs=0.25 * (high - low))
 
 
 def test_on_a_skewed_likelihood_the_profile_takes_over() -> None:
@@ -244,24 +234,6 @@ def test_on_a_bound_the_profile_takes_over_and_reaches_it() -> None:
     assert intervals.method == "profile"
     assert intervals.alpha[0] == 0.001
     assert 0.0 < intervals.anomaly_rate[0] < 0.05 < intervals.anomaly_rate[1] < 0.1
-
-
-def test_scaled_rates_are_simulated_from_their_healthy_level() -> None:
-    counts, M = simulate("zero", rate=0.3, n=2000)
-    problem = MixtureProblem(counts, 0.7 * M, Zero(), Poisson(), rates_are_scaled=True)
-    estimate = maximise(problem)
-    low, high = bootstrap_interval(problem, estimate, 40, np.random.default_rng(0)).anomaly_rate
-    assert low < estimate.anomaly_rate < high
-
-
-def test_the_bootstrap_needs_a_noise_that_can_be_drawn_from() -> None:
-    class Silent:
-        def log_pmf(self, counts: object, rates: object) -> np.ndarray:
-            return Poisson().log_pmf(counts, rates)  # type: ignore[arg-type]
-
-    problem = replace(problem_of(n=50), noise=Silent())
-    with pytest.raises(UsageError, match="Silent cannot be drawn from"):
-        bootstrap_interval(problem, maximise(problem), 2, np.random.default_rng(0))
 
 
 FAR = ThetaEstimate(

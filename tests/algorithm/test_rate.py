@@ -8,7 +8,6 @@ from ew_pipeline.algorithm.rate import (
     expected_rates,
     flag_by_rate,
     greedy_rate_solution,
-    probability_interval,
 )
 from ew_pipeline.errors import DataError, UsageError
 
@@ -132,49 +131,6 @@ def test_every_call_takes_one_number_from_the_generator(gamma):
     assert used.random() == fresh.random()
 
 
-def test_interval_holds_the_point_and_both_ends():
-    def peak_at_two(rates):
-        return np.exp(-((np.log(rates) - np.log(2)) ** 2))
-
-    rates, cv = np.array([1.0, 2.0, 4.0]), 0.5
-    f_left, f_right = probability_interval(peak_at_two, rates, cv, z=1.0)
-    ends = peak_at_two(rates * np.exp(-0.5)), peak_at_two(rates * np.exp(0.5))
-    np.testing.assert_allclose(f_left, np.minimum(*ends))
-    np.testing.assert_allclose(f_right, [ends[1][0], 1.0, ends[0][2]])  # the point itself on the peak
-
-
-def test_interval_of_zero_width_is_the_plug_in_by_one_evaluation():
-    calls = []
-
-    def evaluate(rates):
-        calls.append(rates)
-        return rates / 10
-
-    f_left, f_right = probability_interval(evaluate, np.array([1.0, 5.0]), np.array([0.3, 0.3]), z=0)
-    np.testing.assert_array_equal(f_left, [0.1, 0.5])
-    np.testing.assert_array_equal(f_right, f_left)
-    assert len(calls) == 1
-
-
-def test_a_certain_rate_has_no_width_and_a_wider_z_contains_a_narrower():
-    rates, cv = np.array([1.0, 1.0]), np.array([0.0, 0.4])
-    narrow = probability_interval(lambda m: m / 10, rates, cv, z=1)
-    wide = probability_interval(lambda m: m / 10, rates, cv, z=2)
-    assert narrow[0][0] == narrow[1][0]
-    assert wide[0][1] < narrow[0][1] < narrow[1][1] < wide[1][1]
-
-
-@pytest.mark.parametrize("z", [-1.0, np.nan, np.inf])
-def test_impossible_z_is_refused(z):
-    with pytest.raises(UsageError, match="z is"):
-        probability_interval(lambda m: m, np.array([0.5]), 0.1, z)
-
-
-def test_impossible_relative_error_is_refused():
-    with pytest.raises(DataError, match="cv"):
-        probability_interval(lambda m: m, np.array([0.5]), np.array([-0.1]), 1.0)
-
-
 @pytest.mark.parametrize("gamma", [0.0, -0.1, 1.01, np.nan])
 def test_impossible_gamma_is_refused(gamma):
     with pytest.raises(UsageError, match="gamma"):
@@ -196,5 +152,4 @@ def test_bounds_that_do_not_fit_are_refused():
 
 def test_results_are_read_only():
     decision = flag_by_rate([0.5, 0.6], [0.5, 0.6], 0.5, np.random.default_rng(0))
-    bounds = probability_interval(lambda m: m, np.array([0.5]), 0.1, 0.0)
-    assert not any(a.flags.writeable for a in (decision.flags, decision.inclusion, *bounds))
+    assert not any(a.flags.writeable for a in (decision.flags, decision.inclusion))

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from ew_pipeline.algorithm.anomaly_models import BUILT_IN, AnomalyModel, anomaly_model
-from ew_pipeline.algorithm.intervals import bootstrap_interval, information_interval, to_theta
+from ew_pipeline.algorithm.intervals import information_interval, to_theta
 from ew_pipeline.algorithm.likelihood import MixtureProblem, maximum_likelihood
 from ew_pipeline.algorithm.noise import Poisson, noise_log_pmf
 from ew_pipeline.algorithm.posterior import healthy_probability
@@ -163,7 +163,5 @@ def test_a_continuous_model_goes_through_estimation_intervals_and_posterior() ->
     intervals = information_interval(problem, estimate)
     assert intervals.alpha[0] < 0.2 < intervals.alpha[1]
     assert to_theta(estimate, intervals).identified
-    again = bootstrap_interval(problem, estimate, 20, rng)
-    assert again.alpha[1] - again.alpha[0] == pytest.approx(intervals.alpha[1] - intervals.alpha[0], rel=0.6)
     f = healthy_probability(takings, rates, estimate.alpha, estimate.anomaly_rate, noise, model)
     assert f[anomalous].mean() < 0.3 < 0.9 < f[~anomalous].mean()

@@ -20,7 +20,7 @@ from ew_pipeline.evaluate.backtest import backtest, verdict
 from ew_pipeline.evaluate.command import evaluate
 from ew_pipeline.evaluate.policies import Calibrated, History, Score
 from ew_pipeline.evaluate.view import PastView, RuleLabels, TruthLabels
-from ew_pipeline.monitor.recalibrate import recalibrate
+from ew_pipeline.monitor.recalibrate import score_week
 
 CALIBRATED = "calibrated-history"
 
@@ -92,9 +92,10 @@ def test_recalibrated_probabilities_are_in_the_order_of_the_week(chain):
     frame = as_frame(panel).sample(frac=1.0, random_state=0)
     week = panel.weeks[18]
     sales = SalesMatrix.from_long(frame, week)
-    done = recalibrate(frame, sales)
+    done = score_week(panel, week)
     expected = Calibrated(CALIBRATED).score(PastView(panel, 18, RuleLabels("pair")))
-    np.testing.assert_allclose(done.probability, expected.probability, rtol=1e-6)
+    probability = done.in_order_of(sales, done.probability)
+    np.testing.assert_allclose(probability, expected.probability, rtol=1e-6)
     assert done.calibration == expected.calibration
     assert done.calibration.rule == "pair"
 
@@ -102,18 +103,17 @@ def test_recalibrated_probabilities_are_in_the_order_of_the_week(chain):
 def test_the_weekly_probability_does_not_see_later_weeks(chain):
     panel = chain[0]
     week = panel.weeks[15]
-    frame, later = as_frame(panel), as_frame(shuffled_after(panel, 15))
-    one = recalibrate(frame, SalesMatrix.from_long(frame, week))
-    two = recalibrate(later, SalesMatrix.from_long(later, week))
+    one, two = score_week(panel, week), score_week(shuffled_after(panel, 15), week)
     np.testing.assert_array_equal(one.probability, two.probability)
     assert one.calibration.to_json() == two.calibration.to_json()
 
 
 def test_a_history_without_the_pairs_of_the_week_is_refused(chain):
-    frame = as_frame(chain[0])
-    sales = SalesMatrix.from_long(frame, chain[0].weeks[10])
+    panel = chain[0]
+    sales = SalesMatrix.from_long(as_frame(panel), panel.weeks[10])
+    scored = score_week(panel.take(panel.store_ids[panel.store] != "S03"), panel.weeks[10])
     with pytest.raises(DataError, match="are not in the history"):
-        recalibrate(frame[frame["store_id"] != "S03"], sales)
+        scored.in_order_of(sales, scored.probability)
 
 
 SHAPES = {

@@ -7,7 +7,7 @@ import pytest
 
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.labels import LABEL_VERSION, label_week, maturity, surrounding_mean
+from ew_pipeline.evaluate.labels import LABEL_VERSION, label_week, maturity
 
 NAN = np.nan
 
@@ -46,8 +46,10 @@ def test_text_label_takes_both_sides_and_not_the_week_itself():
 def test_code_label_has_four_weeks_each_side_and_the_week_twice():
     units = [99.0, *[10.0] * 4, 4.0, *[10.0] * 4, 99.0]
     # (8 * 10 + 2 * 4) / 10 = 8.8; 4 <= 4.4
-    assert surrounding_mean(panel_of([units]), 5, "code")[0] == pytest.approx(8.8)
     assert label_week(panel_of([units]), 5, "code").anomaly[0]
+    # (8 * 10 + 2 * 5) / 10 = 9; 5 > 4.5, though without the week itself it would be 5 <= 5
+    units[5] = 5.0
+    assert not label_week(panel_of([units]), 5, "code").anomaly[0]
     assert maturity("code") == 4
 
 

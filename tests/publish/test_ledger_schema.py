@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -16,15 +12,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from publish.factory import make_result
 from publish.processes import Forked
-from sqlalchemy import Engine, event, inspect, select, text
+from sqlalchemy import Engine, event, inspect, text
 
 from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.ledger import Ledger, LedgerError, migrate, rows
+from ew_pipeline.publish.ledger import Ledger, LedgerError, migrate
 from ew_pipeline.publish.ledger.connect import SCHEMA, parse_url, writing
 from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
-from ew_pipeline.publish.ledger.queries import FLAG_FRAME, weeks_flagged
+from ew_pipeline.publish.ledger.queries import weeks_flagged
 from ew_pipeline.publish.ledger.tables import metadata
-from ew_pipeline.publish.ledger.views import frame_of
 
 
 def ledger_id(url: str, home: Path) -> str:
@@ -45,19 +40,6 @@ def test_the_code_knows_its_newest_migration():
     config.set_main_option("script_location", str(migrate.MIGRATIONS))
     config.set_main_option("path_separator", "os")
     assert ScriptDirectory.from_config(config).get_current_head() == migrate.NEWEST
-
-
-def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home, monkeypatch):
-    monkeypatch.setattr(rows, "pricing_facts", lambda result: None)  # it had no such column
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        ledger.publish(result, by="ana", report=result.folder / "report.html")
-        head = ledger.head()
-        older(ledger, "0001")
-    with Ledger.open(ledger_url, home=home) as ledger:
-        assert ledger.head() == head
-        assert ledger.current(result.week).run_id == result.run_id
-        assert ledger.verify(expected=head) == []
 
 
 def test_flags_are_found_by_index_and_written_to_no_other(tmp_path):
@@ -90,102 +72,6 @@ def test_the_view_has_the_columns_in_code(ledger):
     assert [column["name"] for column in found] == [column.name for column in flags.columns]
 
 
-def older(ledger, version):
-    """The ledger as an older version would have left it."""
-    from alembic import command
-
-    with writing(ledger._engine) as connection:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(migrate.MIGRATIONS))
-        config.set_main_option("path_separator", "os")
-        command.downgrade(config, version)
-
-
-def test_flags_that_do_not_say_what_their_publication_does_are_left_as_they_are(ledger_url, home):
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        ledger.publish(result, by="ana", report=result.folder / "report.html")
-        older(ledger, "0004")
-        with writing(ledger._engine) as connection:
-            connection.execute(text("UPDATE flags SET alpha = 0.9 WHERE position = 1"))
-    with pytest.raises(LedgerError, match="1 flags of the ledger say something else"):
-        Ledger.open(ledger_url, home=home)
-    with ledger._engine.connect() as connection:
-        assert migrate.schema_version(connection) == "0004"
-        assert connection.execute(text("SELECT alpha FROM flags WHERE position = 1")).scalar_one() == 0.9
-
-
-def test_flags_read_the_same_before_and_after_what_they_share_is_kept_once(ledger_url, home):
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        published = ledger.publish(result, by="ana", report=result.folder / "report.html")
-        now = ledger.flags(published.id)
-        older(ledger, "0004")
-        with ledger._engine.connect() as connection:
-            before = frame_of(FLAG_FRAME, connection.execute(select(*FLAG_FRAME).order_by(flags.c.position)))
-    pd.testing.assert_frame_equal(before, now)
-    with Ledger.open(ledger_url, home=home) as ledger:
-        pd.testing.assert_frame_equal(ledger.flags(published.id), now)
-        assert ledger.verify() == []
-
-
-@pytest.mark.parametrize("gone", ["segments", "runs"])
-def test_flags_that_lost_a_row_they_share_are_not_left_out_of_an_older_ledger(ledger_url, home, gone):
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        ledger.publish(result, by="ana", report=result.folder / "report.html")
-        with writing(ledger._engine) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SET LOCAL session_replication_role = replica"))
-            connection.execute(text(f"DELETE FROM {gone}"))
-        with pytest.raises(LedgerError, match="3 flags of the ledger have lost"):
-            older(ledger, "0004")
-        with ledger._engine.connect() as connection:
-            assert migrate.schema_version(connection) == migrate.NEWEST
-            assert connection.execute(text("SELECT count(*) FROM flag_rows")).scalar_one() == 3
-
-
-def test_flags_whose_run_is_gone_are_left_as_they_are(ledger_url, home):
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        result = replace(result, provenance=replace(result.provenance, mlflow_run_id=None, flow_run_id=None))
-        ledger.publish(result, by="ana", report=result.folder / "report.html")
-        older(ledger, "0004")
-        with writing(ledger._engine) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SET LOCAL session_replication_role = replica"))
-            connection.execute(text("DELETE FROM runs"))
-    with pytest.raises(LedgerError, match="3 flags of the ledger say something else"):
-        Ledger.open(ledger_url, home=home)
-
-
-ONE_MORE_FLAG = (
-    "CREATE TEMPORARY TABLE late AS SELECT * FROM flags WHERE position = 0",
-    "UPDATE late SET position = 3, store_id = 'late'",
-    "INSERT INTO flags SELECT * FROM late",
-)
-
-
-@pytest.mark.parametrize("ledger_url", ["postgresql"], indirect=True)
-def test_what_an_older_version_is_just_publishing_is_not_lost_on_the_way(ledger_url, home):
-    with Ledger.open(ledger_url, home=home) as ledger:
-        result = make_result(home=home)
-        ledger.publish(result, by="ana", report=result.folder / "report.html")
-        older(ledger, "0004")
-        with ThreadPoolExecutor(1) as beside, writing(ledger._engine) as connection:
-            for statement in ONE_MORE_FLAG:
-                connection.execute(text(statement))
-            opened = beside.submit(ledger_id, ledger_url, home)
-            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            while not connection.execute(waiting).scalar_one():
-                assert not opened.done()
-                time.sleep(0.01)
-        opened.result()
-        with ledger._engine.connect() as connection:
-            stores = connection.execute(text("SELECT store_id FROM flag_rows ORDER BY position")).scalars()
-            assert stores.all()[-1] == "late"
-
-
 def test_several_processes_make_one_ledger(ledger_url, home):
     processes = [Forked(ledger_id, ledger_url, home) for _ in range(6)]
     assert len({process.result() for process in processes}) == 1
@@ -216,6 +102,19 @@ def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
             Ledger.open(ledger_url, home=home)
         with ledger._engine.connect() as connection:
             assert migrate.schema_version(connection) == "9999"
+
+
+@pytest.mark.parametrize("migrate_it", [True, False])
+def test_a_ledger_of_a_version_no_longer_read_is_refused_and_untouched(ledger_url, home, migrate_it):
+    with Ledger.open(ledger_url, home=home) as ledger:
+        with writing(ledger._engine) as connection:
+            connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0004'"))
+        with pytest.raises(
+            LedgerError, match=r"(?s)schema 0004, .*no longer reads.*open it once with commit"
+        ):
+            Ledger.open(ledger_url, home=home, migrate=migrate_it)
+        with ledger._engine.connect() as connection:
+            assert migrate.schema_version(connection) == "0004"
 
 
 def test_without_leave_to_migrate_an_absent_ledger_is_an_error(ledger_url, home):

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import string
 import zipfile
 from dataclasses import replace
-from unittest import mock
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from publish.factory import make_result
 
-from ew_pipeline.publish import check_list, store_lists
+from ew_pipeline.publish import store_lists
 from ew_pipeline.publish.check_list import write_check_lists
 from ew_pipeline.publish.report import write_report
 from ew_pipeline.publish.store_lists import MOST_FILES, store_lists_in
-from ew_pipeline.publish.stored_zip import MOST_MEMBERS, fits
 
 
 @pytest.fixture
@@ -85,35 +78,3 @@ def test_the_page_says_where_the_lists_are(tmp_path):
     series = {name: [] for name in ("week", "segment")}
     page = write_report(result, series=pd.DataFrame(series), previous=None, links={}, folder=tmp_path)
     assert "one list per store in check_list.zip" in page.read_text()
-
-
-@given(st.text(max_size=12))
-def test_a_cell_is_written_as_a_csv_writer_does(text):
-    row = io.StringIO()
-    csv.writer(row, lineterminator="\n").writerow(("a", text, "b"))
-    assert f"a,{check_list._cell(text)},b\n" == row.getvalue()
-
-
-NAMES = st.text(string.ascii_letters + string.digits + "-_.", min_size=1, max_size=9)
-
-
-@given(st.dictionaries(NAMES, st.binary(max_size=9), max_size=9))
-def test_an_archive_has_the_bytes_that_the_library_writes(lists):
-    ours = store_lists._packed(lists.items())
-    with mock.patch.object(store_lists, "fits", return_value=False):
-        assert store_lists._packed(lists.items()) == ours
-
-
-def test_so_has_one_with_more_members_than_the_plain_form_counts():
-    lists = [(f"S{k}.csv", b"") for k in range(MOST_MEMBERS + 1)]
-    ours = store_lists._packed(lists)
-    with mock.patch.object(store_lists, "fits", return_value=False):
-        assert store_lists._packed(lists) == ours
-    with zipfile.ZipFile(io.BytesIO(ours)) as archive:
-        assert archive.testzip() is None
-        assert len(archive.namelist()) == MOST_MEMBERS + 1
-
-
-def test_very_large_archives_are_left_to_the_library():
-    assert fits([("S1.csv", b"x")])
-    assert not fits([("S1.csv", b"x" * (1 << 20))] * 2048)

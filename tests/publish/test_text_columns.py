@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -12,41 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.publish.text_columns import (
-    content,
-    each_once,
-    json_objects,
-    json_text,
-    number_texts,
-    text_column,
-    whole_texts,
-)
-
-ROWS = st.lists(st.tuples(st.text(max_size=4), st.integers(-9, 9), st.floats(allow_nan=False)), max_size=9)
+from ew_pipeline.publish.text_columns import each_once, number_texts, text_column
 
 
-@given(ROWS)
-def test_objects_are_those_of_the_rows(rows):
-    ids, units, savings = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-    fields = {
-        "store_id": each_once(pa.array(ids, pa.string()), json_text),
-        "units": whole_texts(pa.array(units, pa.int64())),
-        "saving": number_texts(np.array(savings, dtype=np.float64)),
-    }
-    written = json_objects(fields, "\n")
-    finite = [value if np.isfinite(value) else None for value in savings]
-    assert [json.loads(text) for text in written.to_pylist()] == [
-        {"store_id": store, "units": unit, "saving": saving}
-        for store, unit, saving in zip(ids, units, finite, strict=True)
-    ]
-    text, begins = content(written)
-    cut = [bytes(text[first:last]).decode() for first, last in pairwise(begins)]
-    assert cut == written.to_pylist()
-
-
-def test_content_is_that_of_a_slice_alone():
-    text, begins = content(pa.array(["ab", "cde", "f", "gh"]).slice(1, 2))
-    assert (bytes(text), begins.tolist()) == (b"cdef", [0, 3, 4])
+@given(st.lists(st.floats(allow_nan=False)))
+def test_numbers_are_those_that_json_writes(values):
+    written = [json.loads(text) for text in number_texts(np.array(values, dtype=np.float64)).to_pylist()]
+    assert written == [value if np.isfinite(value) else None for value in values]
 
 
 def test_a_text_that_repeats_is_written_once():

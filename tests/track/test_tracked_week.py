@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
 from publish.factory import held_result
+from track.sending import send
 
 from ew_pipeline.errors import EwError
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.delivery import deliver, deliver_all, read_delivery, undelivered, write_delivery
 from ew_pipeline.track.store import DRIFT, WEEKLY, experiment_id, tracking_client
-from ew_pipeline.track.weekly import mark_published, track_week
 
 
 def runs_of(client, experiment, where=""):
@@ -32,11 +32,9 @@ def champion_week(client, name="ew-detector", alias="champion"):
 def test_a_week_is_a_run_with_all_that_was_decided(computed, settings):
     result = computed()
     report = result.folder / "report.html"
-    tracked = track_week(
-        result, settings, artifacts={"report.html": report, "docs": result.folder / "data_docs"}
-    )
+    tracked = send(result, settings, artifacts={"report.html": report, "docs": result.folder / "data_docs"})
     client = tracking_client(settings)
-    run = client.get_run(tracked.run_id)
+    run = client.get_run(tracked.mlflow_run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["detector.mode"] == "auto"
     assert run.data.metrics["week_index"] == result.week.index
@@ -53,16 +51,15 @@ def test_a_week_is_a_run_with_all_that_was_decided(computed, settings):
     assert tags["ew.status"] == "computed"
     (data,) = run.inputs.dataset_inputs
     assert result.provenance.data_hash.startswith(data.dataset.digest)
-    assert {item.path for item in client.list_artifacts(tracked.run_id)} == {"report.html", "docs"}
+    assert {item.path for item in client.list_artifacts(tracked.mlflow_run_id)} == {"report.html", "docs"}
     assert tracked.url is None
-    assert tracked.words == f"run {tracked.run_id[:12]}"
 
 
 def test_a_segment_is_a_nested_run_with_its_rank_curve(computed, settings):
     result = computed()
-    tracked = track_week(result, settings)
+    tracked = send(result, settings)
     client = tracking_client(settings)
-    (nested,) = runs_of(client, WEEKLY, f"tags.`mlflow.parentRunId` = '{tracked.run_id}'")
+    (nested,) = runs_of(client, WEEKLY, f"tags.`mlflow.parentRunId` = '{tracked.mlflow_run_id}'")
     assert nested.data.params["noise"] == "poisson"
     assert nested.data.params["anomaly"] == "exponential"
     assert nested.data.metrics["dispersion"] == 0.0
@@ -78,9 +75,9 @@ def test_a_segment_is_a_nested_run_with_its_rank_curve(computed, settings):
 
 def test_tracking_a_run_twice_makes_one_run_and_one_model(computed, settings):
     result = computed()
-    first, second = track_week(result, settings), track_week(result, settings)
+    first, second = send(result, settings), send(result, settings)
     client = tracking_client(settings)
-    assert first.run_id == second.run_id
+    assert first.mlflow_run_id == second.mlflow_run_id
     assert len(runs_of(client, WEEKLY)) == 2  # the week and its segment
     assert len(client.search_model_versions("name = 'ew-detector'")) == 1
 
@@ -90,7 +87,7 @@ def test_a_week_that_was_sent_half_is_completed(computed, settings):
     model = result.segments[0].model
     away = model.rename(model.with_name("away"))
     with pytest.raises(EwError, match="there is no model in"):
-        track_week(result, settings)
+        send(result, settings)
     assert undelivered(settings) == [result.folder]
     assert read_delivery(result.folder).reason
     away.rename(model)
@@ -106,12 +103,13 @@ def test_a_week_that_was_sent_half_is_completed(computed, settings):
 def test_a_published_model_is_champion_and_joins_the_drift_run(computed, settings):
     result = computed()
     client = tracking_client(settings)
-    tracked = track_week(result, settings)
+    tracked = send(result, settings)
     with pytest.raises(MlflowException):
         client.get_model_version_by_alias("ew-detector", "champion")
-    mark_published(tracked, "17", settings)
+    write_delivery(result.folder, replace(tracked, wanted="published", publication_id="17"))
+    deliver(result.folder, settings)
     assert champion_week(client) == "2026-W34"
-    tags = client.get_run(tracked.run_id).data.tags
+    tags = client.get_run(tracked.mlflow_run_id).data.tags
     assert (tags["ew.status"], tags["ew.publication_id"]) == ("published", "17")
     (drift,) = runs_of(client, DRIFT)
     (point,) = client.get_metric_history(drift.info.run_id, "theta.alpha")
@@ -121,11 +119,10 @@ def test_a_published_model_is_champion_and_joins_the_drift_run(computed, setting
 def test_the_drift_run_has_one_point_a_week_and_nothing_twice(computed, settings):
     client = tracking_client(settings)
     for week in ("2026-W33", "2026-W34"):
-        tracked = track_week(computed(week=week), settings)
-        mark_published(tracked, week, settings)
-        delivery = read_delivery(tracked.folder)
-        write_delivery(tracked.folder, replace(delivery, sent=None))  # the answer got lost: sent again
-        deliver(tracked.folder, settings)
+        result = computed(week=week)
+        delivery = send(result, settings, published=week)
+        write_delivery(result.folder, replace(delivery, sent=None))  # the answer got lost: sent again
+        deliver(result.folder, settings)
     (drift,) = runs_of(client, DRIFT)
     history = client.get_metric_history(drift.info.run_id, "theta.anomaly_rate")
     assert [second.step - first.step for first, second in pairwise(history)] == [1]
@@ -134,28 +131,28 @@ def test_the_drift_run_has_one_point_a_week_and_nothing_twice(computed, settings
 
 def test_a_rerun_supersedes_and_a_backfill_does_not_dethrone(computed, settings):
     client = tracking_client(settings)
-    first = mark_published(track_week(computed(), settings), "1", settings)
-    second = mark_published(track_week(computed(seed=1), settings), "2", settings)
-    earlier = mark_published(track_week(computed(week="2026-W20"), settings), "3", settings)
-    status = {run: client.get_run(run.run_id).data.tags["ew.status"] for run in (first, second, earlier)}
-    assert list(status.values()) == ["superseded", "published", "published"]
+    first = send(computed(), settings, published="1")
+    second = send(computed(seed=1), settings, published="2")
+    earlier = send(computed(week="2026-W20"), settings, published="3")
+    runs = [client.get_run(sent.mlflow_run_id) for sent in (first, second, earlier)]
+    assert [run.data.tags["ew.status"] for run in runs] == ["superseded", "published", "published"]
     champion = client.get_model_version_by_alias("ew-detector", "champion")
-    assert champion.tags["ew.run_id"] == second.folder.name
+    assert champion.tags["ew.run_id"] == second.facts.run_id
 
 
 def test_a_shadow_run_is_challenger_and_leaves_the_champion(computed, settings):
     client = tracking_client(settings)
-    mark_published(track_week(computed(week="2026-W33"), settings), "1", settings)
-    track_week(computed(shadow=True), settings)
+    send(computed(week="2026-W33"), settings, published="1")
+    send(computed(shadow=True), settings)
     assert champion_week(client, alias="challenger") == "2026-W34"
     assert champion_week(client) == "2026-W33"
 
 
 def test_a_held_week_says_why_and_is_nobodys_champion(settings, computed):
     held = replace(computed(), gate=held_result().gate)
-    tracked = track_week(held, settings)
+    tracked = send(held, settings)
     client = tracking_client(settings)
-    tags = client.get_run(tracked.run_id).data.tags
+    tags = client.get_run(tracked.mlflow_run_id).data.tags
     assert tags["ew.status"] == "held"
     assert tags["ew.gate.converged"] == "held: segment all did not converge in 200 steps"
     assert dict(client.get_registered_model("ew-detector").aliases) == {}
@@ -163,9 +160,9 @@ def test_a_held_week_says_why_and_is_nobodys_champion(settings, computed):
 
 def test_segments_have_their_own_models_and_drift(computed, settings):
     result = computed(segments=("food", "men's wear"), stores=4)
-    tracked = mark_published(track_week(result, settings), "1", settings)
+    tracked = send(result, settings, published="1")
     client = tracking_client(settings)
-    nested = runs_of(client, WEEKLY, f"tags.`mlflow.parentRunId` = '{tracked.run_id}'")
+    nested = runs_of(client, WEEKLY, f"tags.`mlflow.parentRunId` = '{tracked.mlflow_run_id}'")
     by_name = {run.data.tags["ew.segment"]: run.data.metrics for run in nested}
     assert set(by_name) == {"food", "men's wear"}
     assert sum(metrics["flags"] for metrics in by_name.values()) == len(result.flags)
@@ -194,7 +191,7 @@ answer.to_parquet(sys.argv[3])
 
 
 def test_the_champion_predicts_the_same_in_a_fresh_process(computed, settings, fit, tmp_path):
-    mark_published(track_week(computed(), settings), "1", settings)
+    send(computed(), settings, published="1")
     week = pd.DataFrame(fit.sales.to_long())
     here = mlflow.pyfunc.load_model("models:/ew-detector@champion").predict(week)
     np.testing.assert_array_equal(here["anomaly_probability"], fit.anomaly_probability_)
@@ -209,7 +206,7 @@ def test_the_champion_predicts_the_same_in_a_fresh_process(computed, settings, f
 
 
 def test_the_registered_model_is_data_with_a_signature(computed, settings):
-    track_week(computed(), settings)
+    send(computed(), settings)
     model = mlflow.pyfunc.load_model("models:/ew-detector/1")
     assert [column.name for column in model.metadata.signature.inputs] == [
         "store_id",
@@ -225,14 +222,14 @@ def test_the_registered_model_is_data_with_a_signature(computed, settings):
 
 
 def test_nothing_is_printed_and_nothing_is_left_outside_the_home(computed, settings, tmp_path, capfd):
-    mark_published(track_week(computed(), settings), "1", settings)
+    send(computed(), settings, published="1")
     assert capfd.readouterr() == ("", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "the home"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_home_that_was_moved_takes_its_artifacts_along(computed, settings, fit, tmp_path):
-    mark_published(track_week(computed(), settings), "1", settings)
+    send(computed(), settings, published="1")
     moved = Settings(home=settings.root.rename(tmp_path / "new home"))
     client = tracking_client(moved)
     model = mlflow.pyfunc.load_model("models:/ew-detector@champion")

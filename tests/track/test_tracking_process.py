@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from track.sending import send
 
 from ew_pipeline.settings import Settings
 from ew_pipeline.track import worker
@@ -25,7 +26,7 @@ from ew_pipeline.track.delivery import (
 )
 from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.store import tracking_client
-from ew_pipeline.track.weekly import Tracking, start_preparing, track_week
+from ew_pipeline.track.weekly import Tracking
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
 
@@ -35,7 +36,7 @@ def test_a_week_is_tracked_beside_the_run(computed, settings, tmp_path, capfd, m
     write_delivery(missed.folder, Delivery(week_facts(missed), wanted="published", publication_id="8"))
     result = computed()
     (result.folder / "check_list.csv").write_text("store_id\n")
-    with start_preparing(settings) as tracking:
+    with Tracking(settings) as tracking:
         tracked = tracking.track(result)
         assert tracked.reason is None
         assert tracked.words == f"run {tracked.run_id[:12]}"
@@ -126,7 +127,7 @@ def test_what_the_run_asks_for_while_it_is_being_sent_is_not_lost(computed, sett
 def test_a_crash_between_the_ledger_and_mlflow_is_made_good(computed, settings, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     result = computed()
-    track_week(result, settings)
+    send(result, settings)
     with Tracking(settings) as tracking:
         tracking.confirm_published(result.folder, "5")
         tracking.confirm_published(settings.root / "gone", "5")

@@ -18,10 +18,11 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from track.sending import send
 
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.store import WEEKLY, tracking_client
-from ew_pipeline.track.weekly import mark_published, track_week
+from ew_pipeline.track.weekly import TrackedRun
 
 STARTUP_SECONDS = 180.0
 
@@ -70,15 +71,15 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 def test_a_week_on_a_server(server, computed, settings, fit, capfd):
     remote = Settings(home=settings.home, MLFLOW_TRACKING_URI=server)
     result = computed()
-    tracked = track_week(result, remote, artifacts={"report.html": result.folder / "report.html"})
-    mark_published(tracked, "1", remote)
+    report = {"report.html": result.folder / "report.html"}
+    sent = send(result, remote, published="1", artifacts=report)
     assert capfd.readouterr() == ("", "")
     client = tracking_client(remote)
     experiment = client.get_experiment_by_name(WEEKLY)
-    assert tracked.url == f"{server}/#/experiments/{experiment.experiment_id}/runs/{tracked.run_id}"
-    assert tracked.links == {"MLflow run": tracked.url}
+    assert sent.url == f"{server}/#/experiments/{experiment.experiment_id}/runs/{sent.mlflow_run_id}"
+    assert TrackedRun(result.folder, sent.mlflow_run_id, sent.url).links == {"MLflow run": sent.url}
     assert experiment.artifact_location.startswith("mlflow-artifacts:/")
-    assert [item.path for item in client.list_artifacts(tracked.run_id)] == ["report.html"]
+    assert [item.path for item in client.list_artifacts(sent.mlflow_run_id)] == ["report.html"]
     model = mlflow.pyfunc.load_model("models:/ew-detector@champion")
     answer = model.predict(pd.DataFrame(fit.sales.to_long()))
     np.testing.assert_array_equal(answer["anomaly_probability"], fit.anomaly_probability_)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_curve
 
 from ew_pipeline.algorithm.types import Bool, Float
-from ew_pipeline.evaluate.metrics import roc_points
 
 CALIBRATION_BINS = 480
 LOG_ODDS_RANGE = 14.0
@@ -148,9 +148,8 @@ def calibration_counts(probability: Float, anomalous: Bool) -> CalibrationRecord
 
 def roc_on_grid(suspicion: Float, anomalous: Bool) -> tuple[float, ...] | None:
     """TPR at each FPR of ``ROC_GRID``; equal scores are flagged at random. None without both classes."""
-    curve = roc_points(suspicion, anomalous)
-    fpr, tpr = curve.false_positive_rate, curve.true_positive_rate
-    if np.isnan(fpr[-1]) or np.isnan(tpr[-1]):
+    if anomalous.all() or not anomalous.any():
         return None
+    fpr, tpr, _ = roc_curve(anomalous, suspicion, drop_intermediate=False)
     # At a vertical stretch np.interp gives its upper end: what costs no further false alarm is flagged too.
     return tuple(np.interp(ROC_GRID, fpr, tpr).tolist())

@@ -88,7 +88,6 @@ def policies_table(policies: Mapping[str, Measures], shown: str) -> Table:
                 f"{clean(name)} *" if name == shown else clean(name),
                 _number(m.cost_ratio),
                 _ends(m.cost_ratio_interval),
-                _ends(m.cost_ratio_joint_interval),
                 _number(m.cost_ratio_exact["notebook"]),
                 _number(m.regret_to_constant, signed=True),
                 _number(m.auc),
@@ -102,7 +101,6 @@ def policies_table(policies: Mapping[str, Measures], shown: str) -> Table:
         "Policy",
         "Cost",
         "90% interval",
-        "with drawn costs",
         "Notebook's costs",
         "Over best constant",
         "AUC",
@@ -116,8 +114,8 @@ def policies_table(policies: Mapping[str, Measures], shown: str) -> Table:
         columns,
         tuple(rows),
         frozenset(range(1, len(columns))),
-        "Cost is a ratio to doing nothing, exact over uniform costs; below 1 pays for itself. Intervals: "
-        "over weeks (over stores for a single week), and over weeks and drawn costs together.",
+        "Cost is a ratio to doing nothing, exact over uniform costs; below 1 pays for itself. The interval "
+        "is over weeks (over stores for a single week).",
     )
 
 

@@ -17,15 +17,6 @@ class LiveWeek:
     publication: Publication
     later: tuple[Publication, ...]
 
-    @property
-    def superseded_by(self) -> Publication | None:
-        """What took its place first; None: it is still live."""
-        return self.later[0] if self.later else None
-
-    @property
-    def live_now(self) -> Publication:
-        return self.later[-1] if self.later else self.publication
-
 
 @dataclass(frozen=True)
 class Past:

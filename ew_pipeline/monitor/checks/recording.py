@@ -15,7 +15,6 @@ from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.publish.ledger.places import now
 from ew_pipeline.week import Week
 
-Key = tuple[str, str, str]  # store, SKU, week
 UNDECIDED = "not_checked"
 
 

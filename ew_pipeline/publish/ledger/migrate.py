@@ -14,6 +14,8 @@ from ew_pipeline.publish.ledger.connect import ensure_schema, reading, writing
 from ew_pipeline.publish.ledger.failures import LedgerError, is_sqlite, shown
 
 NEWEST = "0005"  # the last file of migrations/versions; a test holds the two together
+OLDEST = "0005"  # the first; what was older is brought up to it by commit LAST_WITH_OLDER
+LAST_WITH_OLDER = "12bcf5a"
 VERSION_TABLE = "ew_ledger_version"  # not alembic's own name: MLflow may live in the same database
 MIGRATIONS = Path(__file__).parent / "migrations"
 MIGRATION_LOCK = 0x65_77_6C_65_64_67  # any number of our own: "ewledg"
@@ -25,6 +27,7 @@ def ensure_current(engine: Engine, *, migrate: bool) -> None:
         found = schema_version(connection)
     if found == NEWEST:
         return
+    _refuse_unknown_version(engine, found)
     if not migrate:
         raise LedgerError(
             f"the ledger {shown(engine.url)} "
@@ -38,7 +41,9 @@ def ensure_current(engine: Engine, *, migrate: bool) -> None:
         found = schema_version(connection)  # another process may have been quicker
         if found == NEWEST:
             return
-        _refuse_strange_tables(connection, found)
+        _refuse_unknown_version(engine, found)
+        if found is None:
+            _refuse_strange_tables(connection)
         _upgrade(connection)
         if found is None:
             _first_head(connection)
@@ -52,23 +57,31 @@ def schema_version(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
-def _refuse_strange_tables(connection: Connection, found: str | None) -> None:
-    place = shown(connection.engine.url)
+def _refuse_unknown_version(engine: Engine, found: str | None) -> None:
     known = {path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py")}
-    if found is not None and found not in known:
+    if found is None or found in known:
+        return
+    place = f"the ledger {shown(engine.url)} has schema {found}"
+    if found < OLDEST:
         raise LedgerError(
-            f"the ledger {place} has schema {found}, written by a newer version of ew-pipeline; "
-            f"this one knows {NEWEST} at most.",
-            "upgrade ew-pipeline on this machine; the ledger is untouched.",
+            f"{place}, which this version of ew-pipeline no longer reads; it starts at {OLDEST}.",
+            f"open it once with commit {LAST_WITH_OLDER} (git checkout {LAST_WITH_OLDER}; ew audit verify), "
+            "which brings it up to date; it is untouched.",
         )
-    if found is None:
-        taken = sorted(set(inspect(connection).get_table_names()) & {*tables.metadata.tables, "flags"})
-        if taken:
-            raise LedgerError(
-                f"the database {place} is not a ledger but has tables of the same names "
-                f"({name_some(taken, len(taken))}).",
-                "point EW_DATABASE_URL at an empty database, or at none to use ledger.db in EW_HOME.",
-            )
+    raise LedgerError(
+        f"{place}, written by a newer version of ew-pipeline; this one knows {NEWEST} at most.",
+        "upgrade ew-pipeline on this machine; the ledger is untouched.",
+    )
+
+
+def _refuse_strange_tables(connection: Connection) -> None:
+    taken = sorted(set(inspect(connection).get_table_names()) & {*tables.metadata.tables, "flags"})
+    if taken:
+        raise LedgerError(
+            f"the database {shown(connection.engine.url)} is not a ledger but has tables of the same names "
+            f"({name_some(taken, len(taken))}).",
+            "point EW_DATABASE_URL at an empty database, or at none to use ledger.db in EW_HOME.",
+        )
 
 
 def _upgrade(connection: Connection) -> None:

@@ -1,12 +1,31 @@
-"""The first ledger: runs, segments, publications, flags, their chain, and the tables monitoring fills."""
+"""The ledger: runs, segments, publications, flags, their chain, and the tables monitoring fills.
+
+What the flags of a publication share (week, theta, model, runs, hashes) stands in publications, segments and
+runs; the view `flags` has each flag with all of it.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0005"  # what four versions before it led to
 down_revision = None
 branch_labels = None
 depends_on = None
+
+# Outer joins: a flag is to be seen, and counted, also where a row is gone that it shares columns with.
+FLAGS = """
+CREATE VIEW flags AS
+SELECT f.publication_id, f.position, f.store_id, f.sku_id, p.week, f.segment, f.units, f.expected_units,
+ f.anomaly_probability, f.cost_false_alarm, f.cost_missed, f.threshold, f.expected_saving, f.store_rank,
+ f.reasons, f.level, s.alpha, s.alpha_low, s.alpha_high, s.anomaly_rate, s.anomaly_rate_low,
+ s.anomaly_rate_high, s.rank, s.noise, s.anomaly, p.run_id, r.flow_run_id, r.mlflow_run_id, p.data_hash,
+ p.config_hash, p.code_version, f.row_hash
+FROM flag_rows AS f
+LEFT JOIN publications AS p ON p.id = f.publication_id
+LEFT JOIN segments AS s ON s.run_id = p.run_id AND s.segment = f.segment
+LEFT JOIN runs AS r ON r.run_id = p.run_id
+ AND r.revision = (SELECT max(n.revision) FROM runs AS n WHERE n.run_id = p.run_id)
+"""
 
 
 def upgrade() -> None:
@@ -105,6 +124,7 @@ def upgrade() -> None:
         sa.Column("environment", sa.Text(), nullable=False),
         sa.Column("folder", sa.Text(), nullable=False),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("pricing", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "revision", name=op.f("pk_runs")),
     )
     op.create_index(op.f("ix_runs_week_recorded_at"), "runs", ["week", "recorded_at"], unique=False)
@@ -145,6 +165,14 @@ def upgrade() -> None:
         sa.Column("warnings", sa.Text(), nullable=True),
         sa.Column("seconds", sa.Double(), nullable=True),
         sa.Column("model", sa.Text(), nullable=True),
+        sa.Column("calibration", sa.Text(), nullable=True),
+        sa.Column("alpha_over_weeks", sa.Double(), nullable=True),
+        sa.Column("alpha_over_weeks_low", sa.Double(), nullable=True),
+        sa.Column("alpha_over_weeks_high", sa.Double(), nullable=True),
+        sa.Column("anomaly_rate_over_weeks", sa.Double(), nullable=True),
+        sa.Column("anomaly_rate_over_weeks_low", sa.Double(), nullable=True),
+        sa.Column("anomaly_rate_over_weeks_high", sa.Double(), nullable=True),
+        sa.Column("weeks_pooled", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "segment", name=op.f("pk_segments")),
     )
     op.create_index(op.f("ix_segments_week_segment"), "segments", ["week", "segment"], unique=False)
@@ -179,6 +207,10 @@ def upgrade() -> None:
         sa.Column("recorded_at", sa.Text(), nullable=False),
         sa.Column("recorded_by", sa.Text(), nullable=False),
         sa.Column("note", sa.Text(), nullable=True),
+        sa.Column("anomaly_probability", sa.Double(), nullable=True),
+        sa.Column("cost_false_alarm", sa.Double(), nullable=True),
+        sa.Column("cost_missed", sa.Double(), nullable=True),
+        sa.Column("inclusion_probability", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(
             ["publication_id"], ["publications.id"], name=op.f("fk_checks_publication_id")
         ),
@@ -232,12 +264,11 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_evaluations_week"), "evaluations", ["week"], unique=False)
     op.create_table(
-        "flags",
+        "flag_rows",
         sa.Column("publication_id", sa.Integer(), nullable=False),
         sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("store_id", sa.Text(), nullable=False),
         sa.Column("sku_id", sa.Text(), nullable=False),
-        sa.Column("week", sa.Text(), nullable=False),
         sa.Column("segment", sa.Text(), nullable=False),
         sa.Column("units", sa.BigInteger(), nullable=False),
         sa.Column("expected_units", sa.Double(), nullable=False),
@@ -249,33 +280,56 @@ def upgrade() -> None:
         sa.Column("store_rank", sa.BigInteger(), nullable=False),
         sa.Column("reasons", sa.Text(), nullable=False),
         sa.Column("level", sa.Double(), nullable=True),
-        sa.Column("alpha", sa.Double(), nullable=False),
-        sa.Column("alpha_low", sa.Double(), nullable=True),
-        sa.Column("alpha_high", sa.Double(), nullable=True),
-        sa.Column("anomaly_rate", sa.Double(), nullable=False),
-        sa.Column("anomaly_rate_low", sa.Double(), nullable=True),
-        sa.Column("anomaly_rate_high", sa.Double(), nullable=True),
-        sa.Column("rank", sa.BigInteger(), nullable=False),
-        sa.Column("noise", sa.Text(), nullable=False),
-        sa.Column("anomaly", sa.Text(), nullable=False),
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("flow_run_id", sa.Text(), nullable=True),
-        sa.Column("mlflow_run_id", sa.Text(), nullable=True),
-        sa.Column("data_hash", sa.Text(), nullable=False),
-        sa.Column("config_hash", sa.Text(), nullable=False),
-        sa.Column("code_version", sa.Text(), nullable=False),
         sa.Column("row_hash", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["publication_id"], ["publications.id"], name=op.f("fk_flags_publication_id")
+            ["publication_id"], ["publications.id"], name=op.f("fk_flag_rows_publication_id")
         ),
-        sa.PrimaryKeyConstraint("publication_id", "position", name=op.f("pk_flags")),
+        sa.PrimaryKeyConstraint("publication_id", "position", name=op.f("pk_flag_rows")),
         sa.UniqueConstraint(
-            "publication_id", "store_id", "sku_id", name=op.f("uq_flags_publication_id_store_id_sku_id")
+            "publication_id", "store_id", "sku_id", name=op.f("uq_flag_rows_publication_id_store_id_sku_id")
+        ),
+    )
+    op.create_table(
+        "random_checks",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("publication_id", sa.Integer(), nullable=False),
+        sa.Column("week", sa.Text(), nullable=False),
+        sa.Column("store_id", sa.Text(), nullable=False),
+        sa.Column("sku_id", sa.Text(), nullable=False),
+        sa.Column("segment", sa.Text(), nullable=False),
+        sa.Column("units", sa.BigInteger(), nullable=False),
+        sa.Column("expected_units", sa.Double(), nullable=False),
+        sa.Column("anomaly_probability", sa.Double(), nullable=False),
+        sa.Column("cost_false_alarm", sa.Double(), nullable=False),
+        sa.Column("cost_missed", sa.Double(), nullable=False),
+        sa.Column("inclusion_probability", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["publication_id"], ["publications.id"], name=op.f("fk_random_checks_publication_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_random_checks")),
+        sa.UniqueConstraint(
+            "publication_id",
+            "store_id",
+            "sku_id",
+            name=op.f("uq_random_checks_publication_id_store_id_sku_id"),
         ),
     )
     op.create_index(
-        op.f("ix_flags_store_id_sku_id_week"), "flags", ["store_id", "sku_id", "week"], unique=False
+        op.f("ix_random_checks_week_store_id_sku_id"), "random_checks", ["week", "store_id", "sku_id"]
     )
+    op.create_table(
+        "removals",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("week", sa.Text(), nullable=False),
+        sa.Column("files", sa.Text(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("removed_at", sa.Text(), nullable=False),
+        sa.Column("removed_by", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_removals")),
+    )
+    op.create_index(op.f("ix_removals_run_id"), "removals", ["run_id"])
     op.create_table(
         "acknowledgements",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
@@ -287,3 +341,4 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_acknowledgements")),
     )
     op.create_index(op.f("ix_acknowledgements_alert_id"), "acknowledgements", ["alert_id"], unique=False)
+    op.execute(FLAGS)
