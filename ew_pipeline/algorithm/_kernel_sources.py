@@ -28,22 +28,22 @@ _IMPORT = re.compile(rf"^from ({PACKAGE}[\w.]*) import (\([^)]*\)|[^\n]*)", re.M
 
 def keep_by_sources(compiled: Any, function: Callable[..., Any]) -> None:
     """Have numba keep ``compiled`` in files that are named by all its sources."""
-    kept = getattr(compiled, "_cache", None)
+    kept: Any = getattr(compiled, "_cache", None)
     path = Path(function.__code__.co_filename)
     if hasattr(kept, "_cache_file") and path.is_file():  # not without compilation, nor from an archive
         kept._cache_file = _KernelFile(kept, path)
 
 
-class _KernelFile(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+class _KernelFile(IndexDataCacheFile):
     """Where one function is kept. What was made of other sources of its module goes when one is kept anew."""
 
     def __init__(self, kept: Any, path: Path) -> None:
         self.module, self.sources = path.stem, sources_hash(path)[:32]
         name = f"{kept._impl.filename_base}.{self.sources}"
-        super().__init__(kept.cache_path, name, kept._cache_file._source_stamp)
+        super().__init__(kept.cache_path, name, kept._cache_file._source_stamp)  # type: ignore[no-untyped-call]
 
     def _save_index(self, overloads: Any) -> None:
-        super()._save_index(overloads)
+        super()._save_index(overloads)  # type: ignore[no-untyped-call]
         for place in Path(self._cache_path).glob(f"{self.module}.*.nb[ic]"):
             if self.sources not in place.name:
                 with suppress(OSError):  # another process was quicker

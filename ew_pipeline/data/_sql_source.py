@@ -158,9 +158,8 @@ def _cell(value: Any) -> str | None:
         return None
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         # The driver shows an instant in the zone of the session; a database keeps none.
-        value = value.astimezone(dt.UTC)
-        if value.time() != dt.time():
-            return value.isoformat(" ")
+        utc = value.astimezone(dt.UTC)
+        return utc.date().isoformat() if utc.time() == dt.time() else utc.isoformat(" ")
     if isinstance(value, dt.date):
         return value.isoformat()[:10]
     return str(value)
