@@ -11,8 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import ew_pipeline
 from ew_pipeline._version import __version__
 
+PACKAGE = Path(ew_pipeline.__file__).resolve().parent  # wherever in it this module is
 LIBRARIES = (
     "numpy",
     "scipy",
@@ -51,13 +53,12 @@ def file_hash(path: str | Path) -> str:
 @cache
 def code_version() -> str:
     """``0.1.0+<commit>`` in a checkout, with ``.dirty`` when it has changes; ``0.1.0`` when installed."""
-    folder = Path(__file__).resolve().parent
-    if not (folder.parent / ".git").exists():
+    if not (PACKAGE.parent / ".git").exists():
         return __version__
-    commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+    commit = _git(PACKAGE, "rev-parse", "--short=12", "HEAD")
     if commit is None:
         return __version__
-    changed = _git(folder, "status", "--porcelain", "--", str(folder), str(folder.parent / "flows"))
+    changed = _git(PACKAGE, "status", "--porcelain", "--", str(PACKAGE), str(PACKAGE.parent / "flows"))
     return f"{__version__}+{commit}{'.dirty' if changed else ''}"
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ew_pipeline.errors import UsageError
 
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
+ZONED = re.compile(r"\S{10}[T ]([\d:.]+) ?(?:Z|[+-]\d\d(?::?\d\d)?|[A-Za-z][\w/+-]{2,})")
 EPOCH = dt.date(1970, 1, 5)  # a Monday; weeks are counted from here
 
 
@@ -38,6 +39,12 @@ class Week:
             return cls.of(value)
         if iso := ISO_WEEK.fullmatch(value.strip()):
             return cls(int(iso[1]), int(iso[2]))
+        zoned = ZONED.fullmatch(value.strip())
+        if zoned and zoned[1].strip("0:."):
+            raise UsageError(
+                f"{value!r} is not the start of a week: it is not midnight in the zone that it names.",
+                "write an ISO week such as 2026-W34, or the date it starts.",
+            )
         try:
             return cls.of(dt.date.fromisoformat(value.strip()[:10]))
         except ValueError:

@@ -1,4 +1,8 @@
-"""Settings shared by all tests."""
+"""Settings shared by all tests.
+
+Numbers are compared bit for bit only where the same call is made twice. Two ways to one number agree to 1e-9:
+a processor adds up in another order when arrays lie elsewhere in memory.
+"""
 
 from hypothesis import settings
 

@@ -104,6 +104,9 @@ class _Database:
         self.originals[column] = originals
         return found
 
+    def week_text(self, column: str) -> str:
+        return f"CAST({quoted(column)} AS VARCHAR)"
+
     def relation(
         self, columns: Sequence[str], only: Collection[str | None] | None, column: str = "week"
     ) -> str:
@@ -153,6 +156,10 @@ def _statement(query: str, condition: str = "") -> TextClause:
 def _cell(value: Any) -> str | None:
     if value is None:
         return None
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        # The driver shows an instant in the zone of the session; a database keeps none.
+        utc = value.astimezone(dt.UTC)
+        return utc.date().isoformat() if utc.time() == dt.time() else utc.isoformat(" ")
     if isinstance(value, dt.date):
         return value.isoformat()[:10]
     return str(value)

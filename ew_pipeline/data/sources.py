@@ -11,10 +11,14 @@
 A source says which columns it has, which values one of them takes, and hands the wanted rows to DuckDB. Cells
 of CSV files and databases arrive as text exactly as written, so an id keeps its leading zeros; the reader
 (``data.contract.reading``) turns them into numbers. In a URL, ``#`` within a password is written ``%23``.
+
+A time with a zone counts by its date in that zone. Databases and Spark keep no zone: their times are in UTC.
+The time zone of the machine is never used.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +33,14 @@ from ew_pipeline.errors import DataError, name_some
 
 if TYPE_CHECKING:
     import duckdb
+    from pyarrow.parquet import ParquetFile
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 FORMATS = (
     "use a .parquet, .csv or .csv.gz file, a directory of them, or a database URL with #table= or #query=."
 )
+UTC = "UTC"
+OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
 
 
 class Source(Protocol):
@@ -54,7 +61,14 @@ class Source(Protocol):
         """The files, where rows may be read from them as they are; of any other source none."""
 
     def values(self, column: str) -> dict[str | None, int]:
-        """Every value of a column as text (a date or time as its date), with its number of rows."""
+        """Every value of a column as text (``week_text``), with its number of rows."""
+
+    def week_text(self, column: str) -> str:
+        """SQL: a cell of a week column as text; of a date or time, the date.
+
+        A time with a zone that is not midnight stays a time, which ``Week.parse`` refuses: its date could be
+        another one where the week begins.
+        """
 
     def relation(
         self, columns: Sequence[str], only: Collection[str | None] | None, column: str = "week"
@@ -71,6 +85,7 @@ def open_source(spec: str, connection: duckdb.DuckDBPyConnection) -> Source:
         from ew_pipeline.data._sql_source import open_database
 
         return open_database(spec, connection)
+    connection.execute(f"SET TimeZone = '{UTC}'")  # DuckDB's own default is the zone of the machine
     path = Path(spec).expanduser()
     if not path.exists():
         raise DataError(f"{spec} does not exist.", "check the path; " + FORMATS)
@@ -84,19 +99,10 @@ def open_source(spec: str, connection: duckdb.DuckDBPyConnection) -> Source:
         files, text_cells = [path], path.name.lower().endswith(CSV)
     hive = path.is_dir() and _is_hive(files, path)
     plain = () if text_cells or hive else tuple(files)
-    source = _Files(spec, connection, _scan(files, text_cells, hive), text_cells, plain)
+    source = _Files(spec, connection, _scan(files, text_cells, hive), text_cells, plain, files)
     if not source.columns:
         raise DataError(f"{spec} has no columns.", "export it again.")
     return source
-
-
-def as_week_text(column: str, kind: str) -> str:
-    """SQL: a cell of a week column as text; of a date or time, the date."""
-    return (
-        f"CAST(CAST({quoted(column)} AS DATE) AS VARCHAR)"
-        if is_time(kind)
-        else f"CAST({quoted(column)} AS VARCHAR)"
-    )
 
 
 def is_time(kind: str) -> bool:
@@ -112,14 +118,37 @@ class _Files:
     scan: str
     text_cells: bool
     parquet: Sequence[Path]
+    files: Sequence[Path]
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
         return {name: kind for name, kind, *_ in self._query(f"DESCRIBE SELECT * FROM {self.scan}")}
 
     def values(self, column: str) -> dict[str | None, int]:
-        text = as_week_text(column, self.columns[column])
+        text = self.week_text(column)
         return dict(self._query(f"SELECT {text}, count(*) FROM {self.scan} GROUP BY 1"))
+
+    def week_text(self, column: str) -> str:
+        cell = quoted(column)
+        if not is_time(self.columns[column]):
+            return f"CAST({cell} AS VARCHAR)"
+        zone = self._zone(column)
+        date = f"CAST(CAST({cell if zone is None else _local(cell, zone)} AS DATE) AS VARCHAR)"
+        if zone is None:
+            return date
+        time = _local(cell, zone)
+        midnight = f"{time} = date_trunc('day', {time})"
+        return f"CASE WHEN {midnight} THEN {date} ELSE CAST({time} AS VARCHAR) || {literal(f' {zone}')} END"
+
+    def _zone(self, column: str) -> str | None:
+        """The zone that the files name for a time. UTC where they name none, or several; None: no instant."""
+        if self.columns[column] == "DATE":
+            return None
+        from pyarrow.parquet import ParquetFile
+
+        files = (ParquetFile(path) for path in self.files)
+        zones = {zone_of(file, column) for file in files if column in file.schema_arrow.names}
+        return zones.pop() if len(zones) == 1 else UTC
 
     def relation(
         self, columns: Sequence[str], only: Collection[str | None] | None, column: str = "week"
@@ -129,6 +158,23 @@ class _Files:
     def _query(self, query: str) -> list[tuple[Any, ...]]:
         with reading(self.label):
             return self.connection.execute(query).fetchall()
+
+
+def zone_of(file: ParquetFile, column: str) -> str | None:
+    """The zone that a file names for the times of a column; None where they are no instants."""
+    places = [file.schema.column(k).path for k in range(len(file.schema.names))]
+    if file.schema.column(places.index(column)).physical_type == "INT96":  # Spark's instants, without a mark
+        return UTC
+    zone: str | None = getattr(file.schema_arrow.field(column).type, "tz", None)
+    return zone
+
+
+def _local(cell: str, zone: str) -> str:
+    """SQL: the wall clock of ``zone`` at an instant."""
+    if offset := OFFSET.fullmatch(zone):
+        sign, hours, minutes = offset.groups()
+        return f"({_local(cell, UTC)} {sign} INTERVAL '{60 * int(hours) + int(minutes)} minutes')"
+    return f"timezone({literal(zone)}, CAST({cell} AS TIMESTAMPTZ))"
 
 
 @contextmanager

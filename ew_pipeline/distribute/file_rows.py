@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ew_pipeline.data._disk import first_line
 from ew_pipeline.data.coded_text import CodedText, Codes, Texts
+from ew_pipeline.data.sources import zone_of
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.settings import RunConfig
 from ew_pipeline.week import Week
@@ -87,7 +89,8 @@ class FileRows:
         promo = [PROMO] if reading.without_promoted and PROMO in there else []
         file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=[*IDS, "week"])
         table = file.read(columns=[*columns, *promo])
-        stores, skus, weeks = (_coded(table[name], path, name) for name in (*IDS, "week"))
+        stores, skus = (_coded(table[name], path, name) for name in IDS)
+        weeks = _coded(_zoned(table["week"], zone_of(file, "week")), path, "week")
         week, labels = Week.parse(reading.week), _weeks(weeks.texts, path)
         rows = np.array([label == week for label in labels], dtype=bool)[weeks.codes]
         earlier = np.array([week.shift(-reading.recent) <= label < week for label in labels], dtype=bool)
@@ -145,12 +148,19 @@ def _coded(column: pa.ChunkedArray, path: str, name: str) -> CodedText:
     return CodedText.of(column)
 
 
+def _zoned(weeks: pa.ChunkedArray, zone: str | None) -> pa.ChunkedArray:
+    """Times that are instants, though their type does not say so, with their zone."""
+    if zone is None or not pa.types.is_timestamp(weeks.type) or weeks.type.tz is not None:
+        return weeks
+    return pc.assume_timezone(weeks, zone)
+
+
 def _weeks(labels: Texts, path: str) -> list[Week]:
     """Labels, or the date a week starts."""
     weeks, strange = [], []
     for label in labels.tolist():
         try:
-            weeks.append(Week.parse(label[:10]))
+            weeks.append(Week.parse(label))
         except UsageError:
             strange.append(label)
     if strange:

@@ -19,7 +19,7 @@ from ew_pipeline.data._sql_text import quoted
 from ew_pipeline.data.assortment import choose_rule
 from ew_pipeline.data.panel import Panel, fill_ranged_zeros, panel_from_codes
 from ew_pipeline.data.segments import segments_of_pairs
-from ew_pipeline.data.sources import Source, as_week_text, open_source
+from ew_pipeline.data.sources import Source, open_source
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.evaluate.view import TruthLabels
 from ew_pipeline.week import Week
@@ -167,7 +167,7 @@ def _require(source: Source, names: Sequence[str]) -> None:
 def _read(source: Source, names: Sequence[str], connection: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     def cell(name: str) -> str:
         if name == "week":
-            return f"{as_week_text(name, source.columns[name])} AS week"
+            return f"{source.week_text(name)} AS week"
         if name == "units" and not source.text_cells:
             return quoted(name)
         return f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}"
@@ -244,7 +244,7 @@ def _read_listing(
     present = [name for name in ("first_week", "last_week") if name in source.columns]
     beside = [segment_by] if segment_by is not None and segment_by in source.columns else []
     cells = [f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}" for name in ("store_id", "sku_id", *beside)]
-    cells += [f"{as_week_text(name, source.columns[name])} AS {name}" for name in present]
+    cells += [f"{source.week_text(name)} AS {name}" for name in present]
     relation = source.relation(["store_id", "sku_id", *present, *beside], None)
     found: pd.DataFrame = connection.execute(f"SELECT {', '.join(cells)} FROM {relation}").df()
     return found

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import ew_pipeline
+from ew_pipeline.provenance import PACKAGE
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.store import quiet_environment, shown
 
@@ -30,8 +30,8 @@ class Child:
         environment = dict(os.environ)
         quiet_environment(environment)
         # a package that was found from the current folder must also be found by the child
-        package = str(Path(ew_pipeline.__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package, environment.get("PYTHONPATH"))))
+        places = (str(PACKAGE.parent), environment.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
         self.uri = shown(settings.tracking_uri)
         self.busy = False
         self.noise = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  what libraries print; read if it dies

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import ew_pipeline
-from ew_pipeline.provenance import canonical_json, environment
+from ew_pipeline.errors import EwError
+from ew_pipeline.provenance import PACKAGE, canonical_json, environment
 
 BENEATH = ("python", "machine", "numpy", "scipy", "numba")
 Arrays = dict[str, npt.NDArray[Any]]
@@ -69,10 +69,22 @@ class KeptFiles:
 
 @cache
 def code_hash(sources: tuple[str, ...]) -> str:
-    """A hash of these files of the package, so that a change that nobody gave a version is seen too."""
-    root = Path(ew_pipeline.__file__).parent
+    """A hash of these files of the package, so that a change that nobody gave a version is seen too.
+
+    A pattern without a file is an error: the file may have moved, and its changes would not be seen.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in sources for path in root.glob(pattern)):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted(path for pattern in sources for path in _matching(pattern)):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     versions = {name: version for name, version in environment().items() if name in BENEATH}
     return digest.hexdigest() + canonical_json(versions)
+
+
+def _matching(pattern: str) -> list[Path]:
+    found = [path for path in PACKAGE.glob(pattern) if path.is_file()]
+    if not found:
+        raise EwError(
+            f"no file of {PACKAGE} matches {pattern!r}, on which kept results depend.",
+            "correct the pattern, or install ew-pipeline again.",
+        )
+    return found

@@ -73,11 +73,13 @@ def package(tmp_path):
     return root / "algorithm"
 
 
-def result_and_hits(package):
-    script = (
-        "from ew_pipeline.algorithm._kernel_of_a_test import kernel\n"
-        "print(kernel(3.0), sum(kernel.stats.cache_hits.values()))"
-    )
+CALL = """
+from ew_pipeline.algorithm._kernel_of_a_test import kernel
+print(kernel(3.0), sum(kernel.stats.cache_hits.values()))
+"""
+
+
+def result_and_hits(package, script=CALL):
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=package.parent.parent,
@@ -103,3 +105,45 @@ def test_a_kernel_is_compiled_again_when_what_it_inlines_has_changed(package, fi
     result, hits = result_and_hits(package)
     assert hits == 0
     assert result == {"_helper_of_a_test.py": 11.0, "_of_a_test.py": 13.0}[file]
+    kept = [path.name for path in package.rglob("_kernel_of_a_test.*.nb[ic]")]
+    assert sorted(name[-4:] for name in kept) == [".nbc", ".nbi"], "what was made of the old sources stays"
+
+
+TUPLE = """
+from typing import NamedTuple
+
+class Law(NamedTuple):
+    rate: float
+"""
+OF_A_TUPLE = """
+from ew_pipeline.algorithm import _law_of_a_test
+from ew_pipeline.algorithm._numba import njit
+
+@njit
+def kernel(law):
+    return 2.0 * law.rate
+"""
+CALL_WITH_A_TUPLE = """
+from ew_pipeline.algorithm._kernel_of_a_test import kernel
+from ew_pipeline.algorithm._law_of_a_test import Law
+print(kernel(Law(3.0)), sum(kernel.stats.cache_hits.values()))
+"""
+
+
+def test_a_kept_kernel_is_not_read_when_a_type_of_its_arguments_has_gone(package):
+    law = package / "_law_of_a_test.py"
+    law.write_text(TUPLE)
+    (package / "_kernel_of_a_test.py").write_text(OF_A_TUPLE)
+    assert result_and_hits(package, CALL_WITH_A_TUPLE) == (6.0, 0)
+    assert result_and_hits(package, CALL_WITH_A_TUPLE) == (6.0, 1)
+    law.write_text(TUPLE.replace("Law", "Rates"))
+    assert result_and_hits(package, CALL_WITH_A_TUPLE.replace("Law", "Rates")) == (6.0, 0)
+
+
+def test_a_source_that_is_not_found_is_an_error(package):
+    unseen = (
+        '"""\nfrom ew_pipeline.algorithm._gone import nothing\n"""\n'  # by Python, which takes it for text
+    )
+    (package / "_kernel_of_a_test.py").write_text(unseen + KERNEL)
+    with pytest.raises(AssertionError, match="_gone, which a kernel is made of, is not in"):
+        result_and_hits(package)

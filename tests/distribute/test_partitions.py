@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distribute.local_cluster import dies
 from distributed import wait
@@ -49,6 +50,19 @@ def two_files(folder):
 def written_again(folder):
     """The file of S1 and S3 with as many rows, of which some are another store's."""
     rows(["S1", "S2"], ["K1", "K2"]).to_parquet(folder / "a.parquet")
+
+
+def test_weeks_that_are_times_with_a_zone_are_read_as_in_other_runs(tmp_path):
+    monday = pd.Series(pd.to_datetime(["2026-07-20"])).dt.tz_localize("Europe/Berlin")
+    read = {"columns": ("store_id", "sku_id", "week")}
+    rows(["S1"], ["K1"], week=monday[0]).to_parquet(tmp_path / "berlin.parquet")
+    assert FileRows.read(str(tmp_path / "berlin.parquet"), Reading(WEEK), **read).stores.codes.size == 1
+    table = pa.Table.from_pandas(rows(["S1"], ["K1"], week=monday[0].tz_convert("UTC")))
+    for name, int96 in (("spark", False), ("int96", True)):
+        place = tmp_path / f"{name}.parquet"
+        pq.write_table(table, place, store_schema=False, use_deprecated_int96_timestamps=int96)
+        with pytest.raises(DataError, match="has weeks that are none: '2026-07-19 22:00:00"):
+            FileRows.read(str(place), Reading(WEEK), **read)
 
 
 def test_a_file_that_is_written_again_after_the_census_is_refused_by_name(cluster, tmp_path):

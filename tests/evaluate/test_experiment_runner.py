@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from ew_pipeline.errors import FitError, UsageError
-from ew_pipeline.evaluate.experiments import runner
+from ew_pipeline.errors import EwError, FitError, UsageError
+from ew_pipeline.evaluate import table2
+from ew_pipeline.evaluate.experiments import chain, options, runner
 from ew_pipeline.evaluate.experiments.runner import IN_THIS_PROCESS, Study, code_hash
+from ew_pipeline.monitor.drift.study import fitted, retail
 
 DONE: list[int] = []
 
@@ -166,6 +168,19 @@ def test_the_code_hash_sees_meaning_and_not_layout(tmp_path, monkeypatch):
     first = hashed("x = 1\n")
     assert hashed("# why\nx  =  1\n") == first
     assert hashed("x = 2\n") != first
+
+
+@pytest.mark.parametrize("source", ["gone.py", "empty"])
+def test_a_source_without_a_file_is_an_error(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "PACKAGE", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EwError, match="records of a study depend on it"):
+        code_hash([source])
+
+
+@pytest.mark.parametrize("study", [chain, fitted, options, retail, table2], ids=lambda study: study.__name__)
+def test_every_study_names_sources_that_are_there(study):
+    assert len(code_hash(study.SOURCES)) == 16
 
 
 def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_alone(monkeypatch):

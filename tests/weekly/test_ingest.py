@@ -96,6 +96,13 @@ def as_dates(folder: Path, rows: pd.DataFrame) -> str:
     return str(folder / "s.parquet")
 
 
+def as_midnights(folder: Path, rows: pd.DataFrame) -> str:
+    monday = {label(back): WEEK.shift(-back).start for back in range(12)}
+    weeks = pd.to_datetime(rows["week"].map(monday)).dt.tz_localize("Europe/Berlin")
+    rows.assign(week=weeks).to_parquet(folder / "s.parquet")
+    return str(folder / "s.parquet")
+
+
 def as_text_dates(folder: Path, rows: pd.DataFrame) -> str:
     monday = {label(back): WEEK.shift(-back).start.isoformat() for back in range(12)}
     rows.assign(week=rows["week"].map(monday), units=rows["units"].astype(float)).to_csv(
@@ -107,7 +114,7 @@ def as_text_dates(folder: Path, rows: pd.DataFrame) -> str:
 def test_every_kind_of_source_gives_the_same_hash(tmp_path):
     flagged = GOOD.assign(promo=np.arange(len(GOOD)) % 5 == 0)
     _, snapshot = run(tmp_path, flagged)
-    for kind in (as_csv, as_directory, as_database, as_dates, as_text_dates):
+    for kind in (as_csv, as_directory, as_database, as_dates, as_midnights, as_text_dates):
         folder = tmp_path / kind.__name__
         folder.mkdir()
         _, other = run(folder, kind(folder, flagged))

@@ -29,6 +29,7 @@ def read_freshretailnet(path: str | Path) -> pd.DataFrame:
     """
     place = existing(path, "the parquet file of one split")
     with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
         source = f"read_parquet({literal(str(place))})"
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
         require([name for name, *_ in described], COLUMNS, str(path))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ew_pipeline.data._sql_text import literal, number, quoted
-from ew_pipeline.data.sources import Source, as_week_text, is_time, open_source, reading
+from ew_pipeline.data.sources import Source, is_time, open_source, reading
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.schema import COSTS, Column, Table
 from ew_pipeline.week import Week
@@ -133,7 +133,7 @@ def view_sales(
         for column in opened.columns
         if column.name in names and column.kind != "week"
     ]
-    week_text = as_week_text("week", kinds["week"])
+    week_text = opened.source.week_text("week")
     cells += ["m.value AS week", f"CASE WHEN m.value IS NULL THEN {week_text} END AS week_text"]
     cells += [_unreadable("units"), *_segment(opened)]
     relation = opened.source.relation([*names, *_extra(opened)], wanted)
@@ -162,7 +162,7 @@ def view_listing(opened: Opened, connection: duckdb.DuckDBPyConnection) -> None:
             "INTEGER",
             connection,
         )
-        text = as_week_text(name, opened.source.columns[name])
+        text = opened.source.week_text(name)
         joins += f" LEFT JOIN listing_{name} ON {text} = listing_{name}.text"
         blank = f"trim({text}) = ''"
         cells += [

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ew_pipeline.errors import EwError, UsageError
+from ew_pipeline.provenance import PACKAGE
 from ew_pipeline.schema import TABLES
 
-PACKAGE = Path(__file__).resolve().parents[2]
 ON_FAILURE = ("reject", "quarantine")
 
 

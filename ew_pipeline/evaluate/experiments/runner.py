@@ -33,8 +33,8 @@ from ew_pipeline import __version__
 from ew_pipeline.console import messages
 from ew_pipeline.errors import EwError, FitError, UsageError
 from ew_pipeline.orchestrate.child import end_with_parent
+from ew_pipeline.provenance import PACKAGE
 
-PACKAGE = Path(__file__).resolve().parents[2]
 THREAD_SETTINGS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 IN_THIS_PROCESS = 0
 Row = dict[str, Any]
@@ -135,11 +135,16 @@ class Study(Generic[T]):
 
 
 def code_hash(sources: Sequence[str]) -> str:
-    """Hash of the meaning of the files: neither layout nor comments count."""
+    """Hash of the meaning of the files: neither layout nor comments count. Each source must hold a file."""
     digest = hashlib.sha256()
     for source in sources:
         path = PACKAGE / source
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        if not files:
+            raise EwError(
+                f"{path} is no file and holds none, and the records of a study depend on it.",
+                "correct the study's sources, or install ew-pipeline again.",
+            )
         for file in files:
             digest.update(file.relative_to(PACKAGE).as_posix().encode())
             digest.update(ast.dump(ast.parse(file.read_text(encoding="utf-8"))).encode())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ew_pipeline.data.sources import as_week_text, open_source
+from ew_pipeline.data.sources import open_source
 from ew_pipeline.errors import DataError, UsageError, name_some
 from ew_pipeline.schema import CHECKS
 from ew_pipeline.week import Week
@@ -43,7 +43,7 @@ def read_checks(spec: str) -> CheckTable:
             )
         names = [name for name in (*CHECKS.names, *OPTIONAL) if name in source.columns]
         cells = [
-            f"{as_week_text('week', source.columns['week'])} AS week"
+            f"{source.week_text('week')} AS week"
             if name == "week"
             else f'CAST("{name}" AS VARCHAR) AS "{name}"'
             for name in names

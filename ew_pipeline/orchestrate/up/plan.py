@@ -13,9 +13,9 @@ from ew_pipeline.errors import UsageError
 from ew_pipeline.orchestrate.ports import LOOPBACK, listening
 from ew_pipeline.orchestrate.prefect_server import quiet_environment
 from ew_pipeline.orchestrate.up.processes import HOME_MARK, MARK
+from ew_pipeline.provenance import PACKAGE
 from ew_pipeline.settings import Settings
 
-PACKAGE = Path(__file__).resolve().parents[2]
 FILE = Path("infra", "prefect.yaml")
 PACKED = PACKAGE / "_infra" / "prefect.yaml"  # the same file, as the wheel holds it
 FLOWS = Path("flows", "weekly.py")

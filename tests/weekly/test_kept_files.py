@@ -1,0 +1,22 @@
+"""The code that kept results are named by."""
+
+import pytest
+
+from ew_pipeline.errors import EwError
+from ew_pipeline.provenance import PACKAGE
+from ew_pipeline.weekly import checked_weeks, fit_cache, labelled_cache
+from ew_pipeline.weekly.kept_files import code_hash
+
+
+@pytest.mark.parametrize("pattern", ["weekly/gone.py", "gone/*.py", "weekly"])
+def test_a_pattern_without_a_file_is_an_error(pattern):
+    with pytest.raises(EwError, match=f"no file of .* matches '{pattern}'".replace("*", ".*")):
+        code_hash(("schema.py", pattern))
+
+
+@pytest.mark.parametrize(
+    "module", [checked_weeks, fit_cache, labelled_cache], ids=lambda module: module.__name__
+)
+def test_every_kept_result_names_files_that_are_there(module):
+    assert len(code_hash(module.SOURCES)) > 64
+    assert all(list(PACKAGE.glob(pattern)) for pattern in module.SOURCES)
