@@ -22,6 +22,7 @@ import pytest
 from golden.make import EVALUATION, FLAGS, SCORES, Figures, golden_run
 
 TOLERANCE = 1e-9
+SHOWN = 20
 MAY_GO = {
     "anomaly_rate",
     "auc_pooled",
@@ -38,15 +39,23 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 
 def test_scores_of_all_pairs_are_as_they_were(figures):
-    assert not list(differences(pd.read_parquet(SCORES), figures.scores))
+    told("scores", differences(pd.read_parquet(SCORES), figures.scores))
 
 
 def test_flags_of_published_weeks_are_as_they_were(figures):
-    assert not list(differences(pd.read_parquet(FLAGS), figures.flags))
+    told("flags", differences(pd.read_parquet(FLAGS), figures.flags))
 
 
 def test_the_evaluation_is_as_it_was(figures):
-    assert not list(unlike(json.loads(EVALUATION.read_text(encoding="utf-8")), figures.evaluation))
+    told("the evaluation", unlike(json.loads(EVALUATION.read_text(encoding="utf-8")), figures.evaluation))
+
+
+def told(what: str, lines: Iterator[str]) -> None:
+    """Fail with the first of the lines, if there are any."""
+    found = list(lines)
+    if found:
+        more = [f"… +{len(found) - SHOWN}"] if len(found) > SHOWN else []
+        pytest.fail("\n".join([f"{what}: not as in the file", *found[:SHOWN], *more]), pytrace=False)
 
 
 def differences(before: pd.DataFrame, now: pd.DataFrame) -> Iterator[str]:
