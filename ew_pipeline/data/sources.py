@@ -11,6 +11,8 @@
 A source says which columns it has, which values one of them takes, and hands the wanted rows to DuckDB. Cells
 of CSV files and databases arrive as text exactly as written, so an id keeps its leading zeros; the reader
 (``data.contract.reading``) turns them into numbers. In a URL, ``#`` within a password is written ``%23``.
+
+A URL is stored and shown without its password (``data.source_passwords``).
 """
 
 from __future__ import annotations
