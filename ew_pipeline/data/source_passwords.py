@@ -57,9 +57,11 @@ def with_passwords(**sources: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def passwords_in_environment(sources: Mapping[str, str | None]) -> Iterator[dict[str, str | None]]:
+def passwords_in_environment(sources: Mapping[str, str | None]) -> Iterator[dict[str, Any]]:
     """Give the sources without their passwords, which ``with_passwords`` finds during the block."""
-    shown = {name: spec if spec is None else without_password(spec) for name, spec in sources.items()}
+    shown: dict[str, Any] = {
+        name: spec if spec is None else without_password(spec) for name, spec in sources.items()
+    }
     whole = {_variable(name): spec for name, spec in sources.items() if spec and spec != shown[name]}
     with in_environment(whole):
         yield shown

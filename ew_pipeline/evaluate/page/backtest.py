@@ -33,10 +33,9 @@ def write_backtest_page(report: BacktestReport, settings: Settings, out: Path | 
 
 
 def _without_passwords(request: BacktestRequest) -> BacktestRequest:
-    given = {name: getattr(request, name) for name in ("sales", "listing", "truth")}
-    return replace(
-        request, **{name: without_password(spec) for name, spec in given.items() if spec is not None}
-    )
+    listing = None if request.listing is None else without_password(request.listing)
+    truth = None if request.truth is None else without_password(request.truth)
+    return replace(request, sales=without_password(request.sales), listing=listing, truth=truth)
 
 
 def backtest_content(report: BacktestReport) -> EvaluationContent:
