@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from ew_pipeline.console import emit_json, results, step
+from ew_pipeline.data._disk import make_private
 from ew_pipeline.data.simulate import ChainSettings, SimulatedChain, simulate_chain
 from ew_pipeline.evaluate.experiments.display import print_lines, print_table
 from ew_pipeline.orchestrate.steps import Steps
@@ -64,6 +65,7 @@ def demo(
     Everything it makes is in the home (``.ew``, or EW_HOME).
     """
     settings = Settings()
+    make_private(settings.root)
     with step("simulate a chain") as line:
         chain = simulate_chain(CHAIN, seed)
         tables = chain.write(settings.root / "demo" / f"chain-{seed}")

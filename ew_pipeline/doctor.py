@@ -19,6 +19,8 @@ from rich.text import Text
 
 from ew_pipeline import __version__
 from ew_pipeline.console import ExitCode, emit_json, results
+from ew_pipeline.data._disk import make_private
+from ew_pipeline.data.source_passwords import without_password
 from ew_pipeline.errors import EwError
 from ew_pipeline.provenance import code_version
 from ew_pipeline.settings import Settings
@@ -75,7 +77,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _home(settings: Settings) -> Finding:
     chosen = "EW_HOME" if "EW_HOME" in os.environ else "the default; EW_HOME chooses another"
     try:
-        settings.root.mkdir(parents=True, exist_ok=True)
+        make_private(settings.root)
         with tempfile.TemporaryFile(dir=settings.root):
             pass
     except OSError as error:
@@ -103,7 +105,7 @@ def _contract(settings: Settings) -> Finding:
 def _ledger(settings: Settings) -> Finding:
     from ew_pipeline.publish.ledger import Ledger
 
-    where = _without_password(settings.ledger_url)
+    where = without_password(settings.ledger_url)
     if settings.database_url is None and not (settings.root / "ledger.db").exists():
         return Finding(
             "ledger", "ok", f"{where}: made by the first run (SQLite; EW_DATABASE_URL for PostgreSQL)"
@@ -123,9 +125,9 @@ def _mlflow(settings: Settings) -> Finding:
         if answer.state == "fault":
             return answer
     if waiting := undelivered(settings):
-        words = f"{_without_password(uri)}: {len(waiting)} runs are not fully tracked"
+        words = f"{without_password(uri)}: {len(waiting)} runs are not fully tracked"
         return Finding("MLflow", "note", words, "nothing: the next run sends them")
-    return Finding("MLflow", "ok", f"{_without_password(uri)} (MLFLOW_TRACKING_URI for a server)")
+    return Finding("MLflow", "ok", f"{without_password(uri)} (MLFLOW_TRACKING_URI for a server)")
 
 
 def _prefect(settings: Settings) -> Finding:
@@ -169,7 +171,7 @@ def _sources() -> Finding:
             "sources", "fault", f"not there: {', '.join(gone)}", "correct EW_SALES, EW_LISTING, EW_COSTS"
         )
     return Finding(
-        "sources", "ok", ", ".join(f"{name} = {_without_password(value)}" for name, value in named.items())
+        "sources", "ok", ", ".join(f"{name} = {without_password(value)}" for name, value in named.items())
     )
 
 
@@ -186,14 +188,6 @@ def _guarded(name: str, look: Callable[[Settings], Finding], settings: Settings)
         return look(settings)
     except EwError as error:
         return Finding(name, "fault", error.message, error.next_step or "")
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    if not at or "://" not in head:
-        return url
-    scheme, _, login = head.partition("://")
-    return f"{scheme}://{login.partition(':')[0]}:…@{tail}" if ":" in login else url
 
 
 def _print(found: list[Finding]) -> None:

@@ -6,6 +6,7 @@ from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.states import Completed, State
 
+from ew_pipeline.data.source_passwords import with_passwords
 from ew_pipeline.evaluate.run import EvaluationReport, EvaluationRequest, run_evaluation
 from ew_pipeline.settings import Settings
 from flows.steps import PrefectSteps
@@ -25,9 +26,8 @@ def evaluation(
     Without ``sales``: on what the weekly runs have kept. The state is Evaluated, or Unchanged when nothing
     was due.
     """
-    request = EvaluationRequest(
-        week=week, sales=sales, listing=listing, label=label, costs=costs, policies=policies or ()
-    )
+    sources = with_passwords(sales=sales, listing=listing)
+    request = EvaluationRequest(week=week, label=label, costs=costs, policies=policies or (), **sources)
     report = run_evaluation(request, Settings(), PrefectSteps())
     _show(report)
     new = [done for done in report.weeks if done.new]

@@ -10,6 +10,8 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.runtime import flow_run
 from prefect.states import Completed, State
 
+from ew_pipeline.data.source_passwords import from_environment
+from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.report import summary_markdown
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
@@ -28,7 +30,7 @@ def _run_name() -> str:
 
 @flow(name="weekly", flow_run_name=_run_name, persist_result=False, validate_parameters=False)
 def weekly(
-    sales: str,
+    sales: str | None = None,
     week: str | None = None,
     listing: str | None = None,
     costs: str | None = None,
@@ -41,17 +43,22 @@ def weekly(
 ) -> State[Outcome]:
     """Check the data, fit the detector, decide, and publish the week's flags if they are fit to be.
 
-    ``week`` defaults to the last complete one. ``config`` holds fields of ``RunConfig`` that differ from the
-    champion's. ``dask``: the scheduler of a cluster whose workers fit the segments.
+    ``week`` defaults to the last complete one; ``sales``, ``listing`` and ``costs`` to the variables
+    EW_SALES, EW_LISTING and EW_COSTS of the process. Prefect stores parameters: a URL among them has ``***``
+    for its password, and the variable has the whole. ``config`` holds fields of ``RunConfig`` that differ
+    from the champion's. ``dask``: the scheduler of a cluster whose workers fit the segments.
     The state is named after the outcome: Published, Unchanged, Held or Shadow.
     """
     settings = Settings().on_cluster(dask)
+    sales = sales or from_environment("sales")
+    if sales is None:
+        raise UsageError("there are no sales.", "set EW_SALES for the worker, or the parameter `sales`.")
     request = make_request(
         settings,
         week=week,
         sales=sales,
-        listing=listing or None,  # a deployment has an empty text for a variable that is not set
-        costs=costs or None,
+        listing=listing or from_environment("listing"),
+        costs=costs or from_environment("costs"),
         stores=stores,
         skus=skus,
         changes=config or {},

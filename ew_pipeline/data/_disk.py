@@ -34,6 +34,13 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise EwError(f"cannot write to {folder}: {first_line(error)}.", WAYS_OUT[errno.ENOSPC]) from error
 
 
+def make_private(folder: Path) -> None:
+    """Make the folder for this user alone. One that is there keeps the rights that it was given."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of a library's message, without its full stop."""
     lines = str(error).strip().splitlines()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ew_pipeline.data._disk import first_line
 from ew_pipeline.data._sql_text import number, quoted
+from ew_pipeline.data.source_passwords import without_password
 from ew_pipeline.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def open_database(spec: str, connection: duckdb.DuckDBPyConnection) -> _Database
         raise UsageError(
             f"{shown} is not a database this machine can open: {first_line(error)}.", FORM
         ) from None
-    hidden = url.render_as_string(hide_password=True)
+    hidden = without_password(address)
     if kind not in ("table", "query") or not value.strip():
         raise UsageError(f"{hidden} does not say what to read.", FORM)
     if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):

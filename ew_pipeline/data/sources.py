@@ -14,6 +14,8 @@ of CSV files and databases arrive as text exactly as written, so an id keeps its
 
 A time with a zone counts by its date in that zone. Databases and Spark keep no zone: their times are in UTC.
 The time zone of the machine is never used.
+
+A URL is stored and shown without its password (``data.source_passwords``).
 """
 
 from __future__ import annotations

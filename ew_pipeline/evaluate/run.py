@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ew_pipeline.console import plain
+from ew_pipeline.data.source_passwords import without_password
 from ew_pipeline.errors import DataError, EwError, UsageError
 from ew_pipeline.evaluate.due import (
     BASIS,
@@ -239,13 +240,14 @@ def _read(request: EvaluationRequest, ledger: Ledger, settings: Settings) -> _Sa
     if request.sales is None:
         kept = read_kept(ledger, settings)
         return _Sales(kept.history, kept.snapshots)
+    shown = without_password(request.sales)
     history = read_history(request.sales, request.listing, request.zero_rule)
     if history.numbered:
         raise UsageError(
-            f"the weeks of {request.sales} are whole numbers, those of publications are ISO weeks.",
+            f"the weeks of {shown} are whole numbers, those of publications are ISO weeks.",
             "write its weeks as 2026-W34, or as the date they start.",
         )
-    return _Sales(history, request.sales)
+    return _Sales(history, shown)
 
 
 def document(publication: Publication, measures: PublishedMeasures, costs: str) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def read_history(
         if listing is not None:
             listed = _read_listing(listing, connection, None if beside else segment_by)
     if frame.empty:
-        raise DataError(f"{sales} has no rows.", "export it again.")
+        raise DataError(f"{source.label} has no rows.", "export it again.")
     history = history_of(frame, listed, zeros, trailing, source.label)
     ignored = tuple(name for name in source.columns if name not in (*wanted, segment_by))
     grouping = None if segment_by is None else _grouping(history, frame, listed, segment_by)

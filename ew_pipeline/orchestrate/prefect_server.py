@@ -3,11 +3,15 @@
 Prefect's own embedded server imports the whole server twice, one after the other, and outlives a process that
 was killed. Started here it boots while the parent imports what it needs itself, and the kernel ends it with
 its parent.
+
+A server of ours answers only to who knows its login (``user:password``). Servers and clients get it by
+environment, never on a command line.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -17,9 +21,12 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from ew_pipeline.data._disk import make_private
+from ew_pipeline.data.source_passwords import in_environment
 from ew_pipeline.errors import EwError
 from ew_pipeline.orchestrate.child import end_with_parent
 from ew_pipeline.orchestrate.ports import free_port
+from ew_pipeline.orchestrate.up.standing import login_for
 from ew_pipeline.settings import Settings
 
 SERVER = (
@@ -38,6 +45,8 @@ QUIET = {
     "PREFECT_CLI_COLORS": "false",
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
 }
+LOGIN, SERVER_LOGIN = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
+ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 SERVER_ONLY = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
 
@@ -48,6 +57,12 @@ def quiet_environment(settings: Settings, environment: MutableMapping[str, str])
         environment.setdefault(name, value)
 
 
+def server_login(environment: MutableMapping[str, str], login: str, port: int) -> None:
+    """Prefect's variables for a server on this port: it asks for the login, and allows only its own pages."""
+    environment[SERVER_LOGIN] = environment[LOGIN] = login
+    environment.setdefault(ORIGINS, f"http://127.0.0.1:{port},http://localhost:{port}")
+
+
 @contextmanager
 def prefect_api(settings: Settings) -> Iterator[Starting]:
     """A Prefect API for the time of the block: the configured server, or one of our own.
@@ -56,27 +71,32 @@ def prefect_api(settings: Settings) -> Iterator[Starting]:
     """
     quiet_environment(settings, os.environ)
     if settings.prefect_api_url or os.environ.get("PREFECT_API_URL"):
-        yield Starting(None, os.environ.get("PREFECT_API_URL") or str(settings.prefect_api_url), None)
+        url = os.environ.get("PREFECT_API_URL") or str(settings.prefect_api_url)
+        login = os.environ.get(LOGIN) or login_for(settings, url)
+        with in_environment({} if login is None else {LOGIN: login}):
+            yield Starting(None, url, None)
         return
+    make_private(settings.root)
     home = Path(os.environ["PREFECT_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
+    make_private(home)
     port = free_port()
+    environment = {**os.environ, **SERVER_ONLY}
+    server_login(environment, login := f"ew:{secrets.token_urlsafe(32)}", port)
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
             [sys.executable, *SERVER, "--port", str(port)],
-            env={**os.environ, **SERVER_ONLY},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
-    os.environ["PREFECT_API_URL"] = url
     try:
-        yield Starting(server, url, log)
+        with in_environment({"PREFECT_API_URL": url, LOGIN: login}):
+            yield Starting(server, url, log)
     finally:
-        del os.environ["PREFECT_API_URL"]
         _stop(server)
 
 

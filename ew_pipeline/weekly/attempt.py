@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ew_pipeline.data._disk import make_private
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.errors import DataError, EwError
 from ew_pipeline.orchestrate.steps import Steps
@@ -54,6 +55,7 @@ def begin(request: WeekRequest, settings: Settings) -> Attempt:
     run_id = f"{request.week}-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     folder = settings.runs / run_id
     try:
+        make_private(settings.root)
         folder.mkdir(parents=True)
     except OSError as error:
         raise EwError(

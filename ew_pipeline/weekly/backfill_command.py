@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from ew_pipeline.console import emit_json, messages
+from ew_pipeline.data.source_passwords import passwords_in_environment
 from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.settings import Settings
@@ -111,19 +112,20 @@ def run_backfill(
         from flows.backfill import backfill as flow  # imports Prefect, while its server boots
 
         api.wait()
-        return cast(
-            Backfill,
-            flow(
-                first=first,
-                last=last,
-                config=changes,
-                parallel=parallel,
-                recheck=recheck,
-                override_why=override_why,
-                dask=settings.dask_address,
-                **asked,
-            ),
-        )
+        with passwords_in_environment(asked) as shown:
+            return cast(
+                Backfill,
+                flow(
+                    first=first,
+                    last=last,
+                    config=changes,
+                    parallel=parallel,
+                    recheck=recheck,
+                    override_why=override_why,
+                    dask=settings.dask_address,
+                    **shown,
+                ),
+            )
 
 
 @contextmanager

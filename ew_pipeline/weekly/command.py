@@ -12,6 +12,7 @@ import typer
 from ew_pipeline.algorithm._numba import load_numba
 from ew_pipeline.console import emit_json, messages
 from ew_pipeline.data.contract.gx_run import load_great_expectations
+from ew_pipeline.data.source_passwords import passwords_in_environment
 from ew_pipeline.orchestrate.prefect_server import prefect_api
 from ew_pipeline.orchestrate.steps import Steps
 from ew_pipeline.publish.report import summary_lines
@@ -126,8 +127,9 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
             if not api.answers():
                 load()
         api.wait()
-        with _imports_set_aside():
-            return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **asked))
+        given = {name: asked.get(name) for name in ("sales", "listing", "costs", "stores", "skus")}
+        with _imports_set_aside(), passwords_in_environment(given) as shown:
+            return cast(Outcome, weekly(config=changes, dask=settings.dask_address, **{**asked, **shown}))
 
 
 def run_by_blocks(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Outcome:

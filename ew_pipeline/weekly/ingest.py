@@ -17,6 +17,7 @@ from ew_pipeline.data.contract.faults import ContractRejected, FaultBook, in_wor
 from ew_pipeline.data.contract.plain_sales import Columns, plain_sales
 from ew_pipeline.data.contract.reading import Opened
 from ew_pipeline.data.snapshot import SnapshotWriter
+from ew_pipeline.data.source_passwords import without_password
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.schema import COSTS, LISTING, SALES
 from ew_pipeline.settings import RunConfig, Settings
@@ -323,14 +324,5 @@ def _again(request: WeekRequest) -> str:
     for name in ("sales", "listing", "costs", "stores", "skus"):
         spec = getattr(request, name)
         if spec is not None:
-            command += [f"--{name}", _without_password(spec)]
+            command += [f"--{name}", without_password(spec)]
     return f"fix the data and run again: {shlex.join(command)}"
-
-
-def _without_password(spec: str) -> str:
-    if "://" not in spec:
-        return spec
-    from sqlalchemy.engine import make_url
-
-    address, _, rest = spec.partition("#")
-    return make_url(address).render_as_string(hide_password=True) + "#" + rest

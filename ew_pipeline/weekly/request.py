@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ew_pipeline.data.source_passwords import with_passwords, without_password
 from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import RunConfig, Settings
@@ -33,7 +34,10 @@ def make_request(
     shadow: bool = False,
     override_why: str | None = None,
 ) -> WeekRequest:
-    """Fill in the last complete week, and the champion's configuration where ``changes`` says nothing."""
+    """Fill in the last complete week, and the champion's configuration where ``changes`` says nothing.
+
+    A URL with ``***`` for its password is made whole (``data.source_passwords``).
+    """
     if override_why is not None and not override_why.strip():
         raise UsageError(
             "publishing a result that is held back needs a reason.", "--override 'why it is fine'"
@@ -42,11 +46,7 @@ def make_request(
         champion = ledger.champion()
     return WeekRequest(
         week=Week.parse(week) if week else Week.last_complete(time_zone=settings.time_zone),
-        sales=sales,
-        listing=listing,
-        costs=costs,
-        stores=stores,
-        skus=skus,
+        **with_passwords(sales=sales, listing=listing, costs=costs, stores=stores, skus=skus),
         config=change_config(champion.config if champion else RunConfig(), changes or {}),
         shadow=shadow,
         override=Override(settings.actor, override_why) if override_why is not None else None,
@@ -62,7 +62,8 @@ def publish_command(request: WeekRequest, config: Path) -> str:
         "stores": request.stores,
         "skus": request.skus,
     }
-    sources = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
+    shown = {name: without_password(spec) for name, spec in given.items() if spec is not None}
+    sources = " ".join(f"--{name} {shlex.quote(spec)}" for name, spec in shown.items())
     settings = f"--config {shlex.quote(str(config))}"
     blocks = "" if request.blocks_on is None else f" --blocks --dask {shlex.quote(request.blocks_on)}"
     return f"ew run --week {request.week} {sources} {settings}{blocks} --override 'why it is fine'"

@@ -15,6 +15,7 @@ from ew_pipeline.baselines.ignore import Ignore
 from ew_pipeline.baselines.trailing import TrailingRule
 from ew_pipeline.data.panel import Panel
 from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.data.sources import open_source
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.evaluate.backtest import backtest, verdict
 from ew_pipeline.evaluate.command import evaluate
@@ -186,6 +187,20 @@ def test_the_table_of_the_command_names_the_default_and_the_verdict(chain, tmp_p
     assert "calibrated-history *" in printed.out
     assert "of doing nothing" in printed.out
     assert weeks[9] in printed.err
+
+
+def test_no_page_of_a_backtest_shows_the_password_of_its_sales(chain, tmp_path, monkeypatch):
+    as_frame(chain[0]).to_parquet(tmp_path / "sales.parquet")
+    weeks, opened = chain[0].weeks, open_source
+    monkeypatch.setenv("EW_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(
+        "ew_pipeline.evaluate.tables.open_source",
+        lambda _, connection: opened(str(tmp_path / "sales.parquet"), connection),
+    )
+    evaluate(sales="postgresql://ana:Sekret@db#table=s", first=weeks[9], last=weeks[9], policy=["trailing"])
+    (page,) = (tmp_path / "home" / "evaluations").glob("backtest-*/evaluation.html")
+    assert "Sekret" not in f"{page} {page.read_text(encoding='utf-8')}"
+    assert "ana:***@db" in page.read_text(encoding="utf-8")
 
 
 def test_wrong_calls_say_what_to_type(chain, tmp_path):

@@ -14,6 +14,7 @@ from browser import chromium, open_page
 from weekly.chain import run_plainly, write_chain
 
 from ew_pipeline.console import plain
+from ew_pipeline.data.sources import open_source
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.evaluate.command import evaluate
 from ew_pipeline.evaluate.kept_sales import read_kept
@@ -170,10 +171,17 @@ def test_a_week_that_is_not_mature_says_what_to_type(home, tables):
         run_evaluation(EvaluationRequest("2026-W12"), Settings(home=home), Steps(quiet=True))
 
 
-def test_a_file_of_sales_gives_the_same_figures_as_the_kept_snapshots(report, home, tables, tmp_path):
+def test_a_file_of_sales_gives_the_same_figures_as_the_kept_snapshots(
+    report, home, tables, tmp_path, monkeypatch
+):
     copy = shutil.copytree(home, tmp_path / "home")
+    monkeypatch.setattr(
+        "ew_pipeline.evaluate.tables.open_source",
+        lambda spec, connection: open_source(tables["sales"] if "://" in spec else spec, connection),
+    )
+    url = "postgresql://ana:Sekret@db#table=sales"
     asked = EvaluationRequest(
-        WEEK, sales=tables["sales"], listing=tables["listing"], policies=("trailing",), out=tmp_path
+        WEEK, sales=url, listing=tables["listing"], policies=("trailing",), out=tmp_path
     )
     (done,) = run_evaluation(asked, Settings(home=copy), Steps(quiet=True)).weeks
     kept = report.weeks[1].measures
@@ -181,6 +189,9 @@ def test_a_file_of_sales_gives_the_same_figures_as_the_kept_snapshots(report, ho
     assert (done.measures.pairs, done.measures.anomalies) == (kept.pairs, kept.anomalies)
     assert plain(done.measures.published.decisions) == plain(kept.published.decisions)
     assert done.page == tmp_path / "evaluation.html"
+    recorded = str(evaluations(copy)["metrics"].tolist()) + done.page.read_text(encoding="utf-8")
+    assert "ana:***@db" in recorded
+    assert "Sekret" not in recorded
 
 
 def test_kept_sales_are_the_sales(home, tables):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from ew_pipeline.evaluate.backtest_command import BacktestReport
+from ew_pipeline.data.source_passwords import without_password
+from ew_pipeline.evaluate.backtest_command import BacktestReport, BacktestRequest
 from ew_pipeline.evaluate.page.content import (
     EvaluationContent,
     Figure,
@@ -24,16 +25,22 @@ from ew_pipeline.settings import Settings
 
 def write_backtest_page(report: BacktestReport, settings: Settings, out: Path | None) -> Path:
     """In ``out``, or in a folder of the home named after the sales, the weeks and what was asked."""
-    request, weeks = report.request, report.result.weeks
+    request, weeks = _without_passwords(report.request), report.result.weeks
     asked = canonical_hash(asdict(request))[:8]
     name = f"backtest-{Path(request.sales).stem[:40]}-{weeks[0]}-{weeks[-1]}-{report.rule}-{asked}"
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
     return write_evaluation(backtest_content(report), out or settings.evaluations / safe)
 
 
+def _without_passwords(request: BacktestRequest) -> BacktestRequest:
+    listing = None if request.listing is None else without_password(request.listing)
+    truth = None if request.truth is None else without_password(request.truth)
+    return replace(request, sales=without_password(request.sales), listing=listing, truth=truth)
+
+
 def backtest_content(report: BacktestReport) -> EvaluationContent:
     """What every policy would have cost over the weeks, with what was known at the time."""
-    result, default, request = report.result, report.default, report.request
+    result, default, request = report.result, report.default, _without_passwords(report.request)
     own = result.policies[default]
     names = compared(result.policies, default)
     low, high = own.cost_ratio_interval

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shlex
 import time
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from ew_pipeline.console import emit_json, messages
 from ew_pipeline.errors import EwError
+from ew_pipeline.orchestrate.prefect_server import LOGIN
 from ew_pipeline.orchestrate.up.parts import MLFLOW, PREFECT, servers, worker
 from ew_pipeline.orchestrate.up.plan import Plan, Ports, make_plan
 from ew_pipeline.orchestrate.up.processes import end_all, left_behind
@@ -24,7 +26,7 @@ from ew_pipeline.orchestrate.up.schedule import (
     ensure_pool,
     next_run,
 )
-from ew_pipeline.orchestrate.up.standing import holding, record, up_folder
+from ew_pipeline.orchestrate.up.standing import holding, login_file, record, up_folder
 from ew_pipeline.orchestrate.up.supervise import Ended, Supervisor, tail, tell
 from ew_pipeline.settings import Settings
 
@@ -44,7 +46,8 @@ def up(
     """Prefect and MLflow servers, the pages, a worker and the schedule, on this machine alone.
 
     Everything is kept in EW_HOME, logs in its folder logs/. With PREFECT_API_URL or MLFLOW_TRACKING_URI set,
-    that server is used and none of ours is started. A part that dies is started again. Ctrl-C ends all.
+    that server is used and none of ours is started. Our Prefect server asks for a login, which is in
+    up/prefect.login of the home, for this user alone. A part that dies is started again. Ctrl-C ends all.
     """
     settings = Settings()
     sources = {"EW_SALES": sales, "EW_LISTING": listing, "EW_COSTS": costs}
@@ -65,7 +68,7 @@ def up(
 def bring_up(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     """Start every part and the schedule; where they are."""
     began = time.monotonic()
-    api = Api(plan.api)
+    api = Api(plan.api, plan.login)
     for part in servers(plan):
         supervisor.start(part)
     crashed: list[str] = []
@@ -76,7 +79,7 @@ def bring_up(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         _given(plan)
     for name in crashed:
         tell("crashed", "flow run", f"{name}: its worker was gone; run that week again if it is missing")
-    ensure_pool(api)
+    ensure_pool(api, plan.own_prefect)
     supervisor.start(worker(plan))
     deploy(plan, supervisor, api)
     supervisor.wait_for()
@@ -88,6 +91,7 @@ def bring_up(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         "pages": plan.pages,
         "prefect": plan.api if not plan.own_prefect else plan.prefect,
         "prefect_api": plan.api,
+        "prefect_login": str(login_file(plan.settings)) if plan.own_prefect else None,
         "mlflow": plan.mlflow,
         "pool": POOL,
         "deployments": list(DEPLOYMENTS),
@@ -138,9 +142,14 @@ def _planned(api: Api, supervisor: Supervisor) -> NextRun:
 
 
 def _say_ready(plan: Plan, coming: NextRun) -> None:
+    address, lines = f"PREFECT_API_URL={plan.api}", [f"next run: {coming.words}"]
+    if plan.own_prefect:
+        login = login_file(plan.settings)
+        address += f' {LOGIN}="$(cat {shlex.quote(str(login))})"'
+        lines.append(f"Prefect's pages ask once for a password; it is the line in {login}")
     for line in (
-        f"next run: {coming.words}",
-        f"Run the last complete week now: PREFECT_API_URL={plan.api} prefect deployment run {DEPLOYMENTS[0]}",
+        *lines,
+        f"Run the last complete week now: {address} prefect deployment run {DEPLOYMENTS[0]}",
         f"Logs are in {plan.logs}; Ctrl-C ends all.",
     ):
         messages().print(line, markup=False, soft_wrap=True)

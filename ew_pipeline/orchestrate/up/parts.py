@@ -61,7 +61,7 @@ def servers(plan: Plan) -> list[Part]:
 def worker(plan: Plan) -> Part:
     """What runs the flows; it asks the Prefect server for them."""
     name = f"ew-up-{socket.gethostname()}-{plan.mark[:8]}"
-    api = Api(plan.api)
+    api = Api(plan.api, plan.login)
 
     def ready() -> bool:
         try:

@@ -6,13 +6,14 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ew_pipeline.errors import UsageError
 from ew_pipeline.orchestrate.ports import LOOPBACK, listening
-from ew_pipeline.orchestrate.prefect_server import quiet_environment
+from ew_pipeline.orchestrate.prefect_server import LOGIN, quiet_environment, server_login
 from ew_pipeline.orchestrate.up.processes import HOME_MARK, MARK
+from ew_pipeline.orchestrate.up.standing import prefect_login
 from ew_pipeline.provenance import PACKAGE
 from ew_pipeline.settings import Settings
 
@@ -49,7 +50,12 @@ class Plan:
     own_prefect: bool
     mlflow: str
     own_mlflow: bool
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)  # holds passwords
+
+    @property
+    def login(self) -> str | None:
+        """Of the Prefect server, ``user:password``."""
+        return self.environment.get(LOGIN)
 
     @property
     def api(self) -> str:
@@ -87,6 +93,8 @@ def make_plan(settings: Settings, sources: Mapping[str, str | None], ports: Port
     }
     environment.setdefault("PREFECT_LOGGING_LEVEL", "INFO")  # a run's messages are read in Prefect
     quiet_environment(settings, environment)
+    if given_prefect is None:
+        server_login(environment, prefect_login(settings), int(prefect.rpartition(":")[2]))
     environment.setdefault("PREFECT_UI_STATIC_DIRECTORY", str(Path(environment["PREFECT_HOME"], "ui")))
     return Plan(
         settings=settings,

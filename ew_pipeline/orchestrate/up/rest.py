@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import urllib.error
@@ -17,10 +18,13 @@ WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Api:
-    """Asks the server at ``url``, e.g. ``http://127.0.0.1:4200/api``."""
+    """Asks the server at ``url``, e.g. ``http://127.0.0.1:4200/api``; ``login`` is ``user:password``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, login: str | None = None) -> None:
         self.url = url.rstrip("/")
+        self.headers = {"Content-Type": "application/json"}
+        if login is not None:
+            self.headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
 
     def get(self, path: str) -> Any:
         """None when there is no such thing."""
@@ -29,11 +33,12 @@ class Api:
     def post(self, path: str, body: Any) -> Any:
         return self._ask("POST", path, body)
 
+    def patch(self, path: str, body: Any) -> None:
+        self._ask("PATCH", path, body)
+
     def _ask(self, method: str, path: str, body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self.url}{path}", data, {"Content-Type": "application/json"}, method=method
-        )
+        request = urllib.request.Request(f"{self.url}{path}", data, self.headers, method=method)
         for wait in (*WAITS, None):
             try:
                 with urllib.request.urlopen(request, timeout=SECONDS) as answer:
@@ -42,6 +47,11 @@ class Api:
             except urllib.error.HTTPError as error:
                 if error.code == 404 and method == "GET":
                     return None
+                if error.code == 401:
+                    raise EwError(
+                        f"Prefect at {self.url} asks for another login.",
+                        "set PREFECT_API_AUTH_STRING to its user:password.",
+                    ) from error
                 if error.code not in NOT_NOW or wait is None:
                     said = error.read().decode(errors="replace")[:300]
                     raise EwError(f"Prefect refused {method} {path} with {error.code}: {said}") from error

@@ -23,16 +23,35 @@ from ew_pipeline.provenance import canonical_hash
 
 POOL = "ew"
 DEPLOYMENTS = ("weekly/weekly", "evaluation/evaluation")
+EXECUTED = ("command", "env", "working_dir")  # each of them decides which program a flow run is
 UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
 PLACEHOLDER = re.compile(r"\{\{ *\$(\w+) *\}\}")
 
 
-def ensure_pool(api: Api) -> None:
-    """A work pool of processes, with Prefect's own template."""
-    if api.get(f"/work_pools/{POOL}") is None:
+def ensure_pool(api: Api, own: bool) -> None:
+    """Make the work pool of processes. On a server of our own, also close one that an older version made."""
+    pool = api.get(f"/work_pools/{POOL}")
+    if pool is None:
         known = api.get("/collections/views/aggregate-worker-metadata")
-        template = known["prefect"]["process"]["default_base_job_configuration"]
+        template = closed(known["prefect"]["process"]["default_base_job_configuration"])
         api.post("/work_pools/", {"name": POOL, "type": "process", "base_job_template": template})
+    elif own and (template := closed(pool["base_job_template"])) != pool["base_job_template"]:
+        api.patch(f"/work_pools/{POOL}", {"base_job_template": template})
+
+
+def closed(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job template without variables by which a flow run could choose what is executed."""
+    job = dict(template["job_configuration"])
+    schema = dict(template["variables"])
+    offered = dict(schema["properties"])
+    for name in EXECUTED:
+        default = offered.pop(name, {}).get("default")
+        if job.get(name) == f"{{{{ {name} }}}}":
+            del job[name]
+            if default is not None:
+                job[name] = default
+    schema |= {"properties": offered, "additionalProperties": False}
+    return {**template, "job_configuration": job, "variables": schema}
 
 
 @dataclass(frozen=True)

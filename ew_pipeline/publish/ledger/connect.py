@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
+from ew_pipeline.data._disk import make_private
 from ew_pipeline.errors import UsageError
 from ew_pipeline.publish.ledger.failures import LedgerError, explained, is_sqlite, shown
 
@@ -71,7 +72,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 def _sqlite_engine(url: URL, busy_seconds: float) -> Engine:
     file = Path(url.database or "")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
     except OSError as error:
         raise LedgerError(
             f"the folder of the ledger {shown(url)} cannot be made: {error.strerror}.",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from ew_pipeline.data.source_passwords import without_password
 from ew_pipeline.errors import EwError
 
 
@@ -38,7 +39,7 @@ def shown(url: URL) -> str:
     """The ledger's name in a message: the file, or the URL without its password."""
     if is_sqlite(url):
         return url.database or "in memory"
-    return url.render_as_string(hide_password=True)
+    return without_password(url.render_as_string(hide_password=False))
 
 
 def is_sqlite(url: URL) -> bool:
