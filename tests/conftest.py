@@ -6,6 +6,8 @@ from hypothesis import settings
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
+pytest_plugins = ["started", "cpu"]
+
 # Files that run whole weeks or start servers go first: workers take files as they come, and a long one
 # at the end would leave the others without work.
 LONGEST_FIRST = ("weekly/", "distribute/", "flows/", "track/", "monitor/", "serve/", "publish/")
