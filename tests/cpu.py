@@ -94,8 +94,8 @@ def too_dear(seconds: float, allowed: float, item: pytest.Item) -> str | None:
     if seconds <= allowed or item.get_closest_marker("slow") or "/trials/" in item.nodeid:
         return None
     return (
-        f"{seconds:.1f} CPU seconds, more than {allowed:.0f}. Make it smaller, move it to tests/trials, or mark "
-        'it slow("why it is worth that").'
+        f"{seconds:.1f} CPU seconds, more than {allowed:.0f}. Make it smaller, move it to tests/trials, "
+        'or mark it slow("why it is worth that").'
     )
 
 

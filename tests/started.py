@@ -1,7 +1,7 @@
 """A test without a mark starts no process and binds no port: what it started is seen, and it fails.
 
-The marks are ``flow``, ``server`` and ``browser`` (see ``pyproject.toml``). What a fixture starts counts for the
-test that it is set up for first, so all tests that ask for such a fixture have the mark.
+The marks are ``flow``, ``server`` and ``browser`` (see ``pyproject.toml``). What a fixture starts counts for
+the test that it is set up for first, so all tests that ask for such a fixture have the mark.
 """
 
 from __future__ import annotations
