@@ -150,6 +150,7 @@ def test_large_sizes_get_fewer_instances():
     assert regret.count_at(800, 2) == 2
 
 
+@pytest.mark.server
 def test_a_worker_process_gives_what_this_process_gives():
     args = ("regret", "--sizes", "12", "--instances", "2", "--method", "ignore")
     assert untimed(json_of(*args, jobs="1")) == untimed(json_of(*args))
