@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 MARKS = ("flow", "server", "browser")
-STARTED = "tests.started"  # our own event: `spawn` and `forkserver` of multiprocessing raise none
+STARTED = "multiprocessing"  # our own event: `spawn` and `forkserver` of multiprocessing raise none
 EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", STARTED, "socket.bind"}
 
 # Questions to the machine, each answered in milliseconds and asked by a library, not by the test.
