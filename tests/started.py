@@ -32,7 +32,7 @@ HARMLESS = {
 
 
 class Watch:
-    """What one test has started so far; watches nothing between tests."""
+    """What one test and its fixtures have started so far; watches nothing between tests."""
 
     def __init__(self) -> None:
         self.started: list[str] | None = None
@@ -47,10 +47,8 @@ class Watch:
         self.started = None
 
     def fail(self) -> None:
-        """Once: what was told is not told again when the fixtures are taken down."""
         if self.started:
-            told, self.started = self.started, []
-            lines = "\n  ".join(told)
+            lines = "\n  ".join(self.started)
             pytest.fail(
                 f"a test without a mark started something:\n  {lines}\n"
                 f"Mark it as one of {', '.join(MARKS)} (pyproject.toml says what they mean).",
@@ -111,13 +109,10 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    result = yield
-    WATCH.fail()
-    return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item):
-    result = yield
-    WATCH.fail()
-    return result
+    """Taking down is not watched: to end a server of many tests, a process may be started."""
+    try:
+        result = yield
+        WATCH.fail()
+        return result
+    finally:
+        WATCH.end()
