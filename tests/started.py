@@ -29,6 +29,7 @@ HARMLESS = {
     "ld",
     "lsb_release",  # platforms named in user agents
 }
+PROBES = ("urllib3/util/connection.py",)  # binds a port for a moment on import, to see if there is IPv6
 
 
 class Watch:
@@ -67,11 +68,15 @@ def describe(event: str, arguments: tuple[object, ...]) -> str | None:
     if event == "socket.bind":
         bound = arguments[0]
         on_network = isinstance(bound, socket.socket) and bound.family in (socket.AF_INET, socket.AF_INET6)
-        return f"port bound: {arguments[1]}" if on_network else None
+        return f"port bound: {arguments[1]}" if on_network and not _is_probe() else None
     if event in ("subprocess.Popen", "os.posix_spawn"):
         program = os.fsdecode(arguments[0])  # type: ignore[arg-type]
         return None if Path(program).name in HARMLESS else f"process: {program}"
     return f"process: {event}"
+
+
+def _is_probe() -> bool:
+    return any(line.filename.endswith(PROBES) for line in traceback.extract_stack(limit=6))
 
 
 def _caller() -> str:
