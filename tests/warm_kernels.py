@@ -21,38 +21,7 @@ import ew_pipeline
 
 PACKAGE = Path(ew_pipeline.__file__).resolve().parent
 KERNELS = re.compile(r"^from ew_pipeline\S* import .*\bnjit", re.MULTILINE)
-
-# The least that runs what most tests need, in two halves that take about as long. What else there is is
-# compiled by the one test that needs it.
-START = """
-import numpy as np
-from ew_pipeline import EntrywiseDetector
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-sales = draw_instance(EnsembleSettings(n=40, m=40, rank=1), np.random.default_rng(0)).sales
-def fit(mode, level=None, **chosen):
-    EntrywiseDetector(mode, rank=1, **chosen).fit(sales, level=level)
-"""
-HALVES = (
-    """
-fit("thorough", noise="poisson", anomaly="exponential")
-fit("thorough", noise="negative_binomial", anomaly="uniform", level=np.ones(sales.n_observed))
-""",
-    """
-for noise in "poisson", "negative_binomial":
-    for anomaly in "exponential", "uniform", "zero":
-        fit("large", noise=noise, anomaly=anomaly)
-fit("large", noise="negative_binomial", anomaly="exponential", level=np.ones(sales.n_observed))
-fit("paper")
-fit("paper-practical")
-from ew_pipeline.data.history import trailing_level
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.simulate import ChainSettings, simulate_chain
-table = simulate_chain(ChainSettings.small(stores=8, skus=12, weeks=8), 0).sales
-week = str(table["week"].max())
-SalesMatrix.from_long(table, week)
-trailing_level(table, week)
-""",
-)
+SCRIPT = Path(__file__).with_name("compile_kernels.py")
 
 
 def sources() -> list[Path]:
@@ -78,10 +47,9 @@ def warm() -> float:
         return 0.0
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    halves = [
-        subprocess.Popen([sys.executable, "-W", "ignore", "-c", START + half], env=environment)
-        for half in HALVES
-    ]
+    print("Compiling kernels once before the tests.", file=sys.stderr)
+    command = [sys.executable, "-W", "ignore", str(SCRIPT)]
+    halves = [subprocess.Popen([*command, half], env=environment) for half in ("first", "second")]
     failed = [half.args for half in halves if half.wait()]
     if failed:
         raise pytest.UsageError("the kernels could not be compiled before the tests; what was said is above")
