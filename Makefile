@@ -9,7 +9,7 @@ LOCK := infra/requirements.lock
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint lock experiments bench clean
+.PHONY: help setup run test trials lint lock experiments bench clean
 
 # Of `make experiments`: where records are kept (an interrupted study goes on there), how large the studies are, and a
 # seed that nothing was tuned on.
@@ -29,6 +29,10 @@ run: setup ## set up, then show the whole story on simulated data (ew demo)
 # One worker more than the two cores of a small machine: tests of servers and killed processes mostly wait.
 test: setup ## set up, then run all tests
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Before a release: failures at every step, long runs and studies, of which `make test` has one small case each.
+trials: setup ## set up, then run the tests that need minutes (infra/docs/tests.md)
+	$(BIN)/pytest tests/trials -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## set up, then check style (ruff) and types (mypy)
 	$(BIN)/ruff check .

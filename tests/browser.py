@@ -1,10 +1,13 @@
-"""A real browser for the tests of the pages: the machine's Chromium, installed when it is absent.
+"""A real browser for the tests of the pages: the machine's Chromium.
+
+Where it is absent, it is installed in the background as soon as tests that need it have been collected.
 
 Import it as ``from browser import chromium, open_page`` (``tests/`` is on the path of every test).
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -32,10 +35,9 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-INSTALL = (
-    ["apt-get", "update", "-qq"],
-    ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"],
-)
+INSTALL = "apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium"
+LOCK = Path(tempfile.gettempdir()) / "ew-tests-chromium.lock"
+LOG = LOCK.with_suffix(".log")
 
 
 @dataclass
@@ -52,32 +54,40 @@ def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-def install_chromium() -> str:
-    """Install the browser as root on Debian; else skip the test and say what is missing.
+def install_in_the_background() -> None:
+    """As root on Debian; elsewhere nothing. Of several processes that ask, the first does it."""
+    if find_chromium() or not can_install():
+        return
+    with LOCK.open("w") as lock, LOG.open("ab") as log, contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The lock is the open file's: it is held until the child, which inherits that, has ended.
+        subprocess.Popen(
+            ["sh", "-c", INSTALL],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+        )
 
-    Tests run in several processes: the first installs, the others wait for it.
-    """
+
+def can_install() -> bool:
+    return shutil.which("apt-get") is not None and os.geteuid() == 0
+
+
+def wait_for_chromium() -> str:
+    """The browser once it is installed; else skip the test and say what is missing."""
     if found := find_chromium():
         return found
-    if not shutil.which("apt-get") or os.geteuid() != 0:
+    if not can_install():
         pytest.skip("no Chromium on the path, and it cannot be installed here (needs apt-get and root)")
-    with (Path(tempfile.gettempdir()) / "ew-tests-chromium.lock").open("w") as lock:
+    with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if found := find_chromium():
-            return found
-        for command in INSTALL:
-            done = subprocess.run(
-                command,
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                capture_output=True,
-                text=True,
-                timeout=600,
-                check=False,
-            )
-            if done.returncode != 0:
-                pytest.skip(f"Chromium cannot be installed: {done.stderr.strip()[-300:]}")
     found = find_chromium()
-    assert found is not None, "apt-get installed chromium, but it is not on the path"
+    if found is None:
+        said = LOG.read_text(errors="replace").strip() if LOG.exists() else "nobody has tried"
+        pytest.skip(f"Chromium could not be installed: {said[-300:]}")
     return found
 
 
@@ -86,7 +96,7 @@ def chromium() -> Iterator[Browser]:
     """A running browser, ended with the block."""
     from playwright.sync_api import sync_playwright
 
-    path = install_chromium()
+    path = wait_for_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         try:

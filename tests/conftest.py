@@ -4,11 +4,14 @@ Numbers are compared bit for bit only where the same call is made twice. Two way
 a processor adds up in another order when arrays lie elsewhere in memory.
 """
 
+from browser import install_in_the_background
 from hypothesis import settings
 
 # A shared machine can be slow for reasons that have nothing to do with the code under test.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+pytest_plugins = ["started", "cpu", "warm_kernels"]
 
 # Files that run whole weeks or start servers go first: workers take files as they come, and a long one
 # at the end would leave the others without work.
@@ -25,3 +28,9 @@ def pytest_collection_modifyitems(items):
         )
 
     items.sort(key=place)
+
+
+def pytest_collection_finish(session):
+    in_browser = any(item.get_closest_marker("browser") for item in session.items)
+    if in_browser and not session.config.option.collectonly:
+        install_in_the_background()

@@ -142,6 +142,7 @@ def test_listing_commands_does_not_import_them(run):
     assert run("reproduce", "absent").exit_code == 3
 
 
+@pytest.mark.server
 def test_the_installed_command_answers_and_refuses_in_a_process_of_its_own():
     def ew(*args):
         return subprocess.run(
@@ -154,6 +155,7 @@ def test_the_installed_command_answers_and_refuses_in_a_process_of_its_own():
     assert "nonsense" in unknown.stderr
 
 
+@pytest.mark.server
 def test_starting_up_imports_nothing_heavy():
     heavy = ("numba", "numpy", "scipy", "pandas", "pyarrow", "matplotlib")
     code = f"import sys, ew_pipeline.cli; print([name for name in {heavy} if name in sys.modules])"

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.server
 ROOT = Path(__file__).resolve().parent.parent
 
 NOT_IN_THE_ALGORITHM = {
@@ -24,57 +26,74 @@ NOT_IN_THE_ALGORITHM = {
     "typer",
 }
 
-IMPORT_ALL = """
-import importlib, pkgutil, sys
-package = importlib.import_module(sys.argv[1])
-for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+# Asked in this order of one fresh interpreter: each question imports more than the one before.
+QUESTIONS = """
+import contextlib, importlib, io, json, pkgutil, sys
+
+def libraries():
+    return sorted({name.partition(".")[0] for name in sys.modules})
+
+def import_all(name):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+answers = {}
+printed = io.StringIO()
+with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    import ew_pipeline
+    answers["package"] = libraries()
+    import_all("ew_pipeline.algorithm")
+    answers["algorithm"] = libraries()
+    answers["modules"] = sorted(name for name in sys.modules if name.startswith("ew_pipeline."))
+    from ew_pipeline import *
+    answers["exported"] = ew_pipeline.__all__
+    import_all("ew_pipeline")
+answers["printed"] = printed.getvalue()
+print(json.dumps(answers))
 """
 
-LIST_MODULES = """
-import json
-print(json.dumps([sorted({name.partition(".")[0] for name in sys.modules}),
-                  sorted(name for name in sys.modules if name.startswith("ew_pipeline."))]))
-"""
 
-
-def run_python(program: str, *arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter in an empty working folder that is also its home."""
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory) -> dict[str, Any]:
+    """What an interpreter answers that starts in an empty working folder, which is also its home."""
+    home = tmp_path_factory.mktemp("home")
     environment = {key: os.environ[key] for key in ("PATH", "NUMBA_CACHE_DIR") if key in os.environ}
     environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+    answer = subprocess.run(
+        [sys.executable, "-c", QUESTIONS],
         cwd=home,
         env=environment,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    assert answer.returncode == 0, answer.stderr
+    # What is written past Python's streams, by a library in C, comes before the answers.
+    *before, answers = answer.stdout.splitlines()
+    found: dict[str, Any] = json.loads(answers)
+    found["printed"] += answer.stderr + "".join(before)
+    found["files"] = [str(path.relative_to(home)) for path in home.rglob("*")]
+    return found
 
 
-def test_the_algorithm_imports_only_numeric_libraries(tmp_path):
-    answer = run_python(IMPORT_ALL + LIST_MODULES, "ew_pipeline.algorithm", home=tmp_path)
-    libraries, ours = json.loads(answer.stdout)
-    assert "ew_pipeline.algorithm.factors" in ours  # the walk reached the modules
-    assert not NOT_IN_THE_ALGORITHM & set(libraries)
+def test_the_algorithm_imports_only_numeric_libraries(fresh):
+    assert "ew_pipeline.algorithm.factors" in fresh["modules"]  # the walk reached the modules
+    assert not NOT_IN_THE_ALGORITHM & set(fresh["algorithm"])
 
 
-@pytest.mark.parametrize("program", ["import ew_pipeline", IMPORT_ALL], ids=["the package", "every module"])
-def test_importing_prints_nothing_and_leaves_no_files(program, tmp_path):
-    answer = run_python(program, "ew_pipeline", home=tmp_path)
-    assert (answer.stdout, answer.stderr) == ("", "")
-    assert list(tmp_path.rglob("*")) == []
+def test_importing_every_module_prints_nothing_and_leaves_no_files(fresh):
+    assert fresh["printed"] == ""
+    assert fresh["files"] == []
 
 
-def test_importing_the_package_loads_no_library(tmp_path):
-    answer = run_python("import sys, ew_pipeline" + LIST_MODULES, home=tmp_path)
-    libraries, _ = json.loads(answer.stdout)
-    assert not {"numba", "numpy", "pandas", "scipy"} & set(libraries)
+def test_importing_the_package_loads_no_library(fresh):
+    assert not {"numba", "numpy", "pandas", "scipy"} & set(fresh["package"])
 
 
-def test_every_exported_name_can_be_imported(tmp_path):
-    run_python("from ew_pipeline import *\nimport ew_pipeline\nassert ew_pipeline.__all__", home=tmp_path)
+def test_every_exported_name_can_be_imported(fresh):
+    assert fresh["exported"]
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -74,6 +74,7 @@ def test_no_file_names_a_home_folder():
     assert named == []
 
 
+@pytest.mark.server
 def test_make_alone_lists_every_command():
     if shutil.which("make") is None:
         pytest.skip("no make")
@@ -89,6 +90,7 @@ def test_make_alone_lists_every_command():
         "run",
         "setup",
         "test",
+        "trials",
     ]
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import ew_pipeline
 
+pytestmark = pytest.mark.server
+
 SCRIPT = """
 import json
 import numpy as np

@@ -44,6 +44,7 @@ OLDER = {
 }
 
 
+@pytest.mark.server
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors are imitated on x86-64 only")
 def test_older_processor_gives_the_same_flags(tmp_path):
     # numpy and OpenBLAS choose older code paths, as on a machine without wide vectors

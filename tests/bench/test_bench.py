@@ -1,4 +1,4 @@
-"""`ew bench`: real child processes on small data; figures are looked at for sense, never for speed."""
+"""`ew bench`: how figures are judged and told, and one start of the command. tests/trials measures more."""
 
 import json
 import math
@@ -8,33 +8,19 @@ import pytest
 from typer.testing import CliRunner
 
 from ew_pipeline.bench import command
-from ew_pipeline.bench.command import compare
 from ew_pipeline.bench.contenders import CONTENDERS, Contender
-from ew_pipeline.bench.growth import bandwidth, draw_growth, exponent, grow, last_exponent, lines
-from ew_pipeline.bench.measure import measure, medians
-from ew_pipeline.bench.reading import compare_readers
+from ew_pipeline.bench.growth import exponent, last_exponent
+from ew_pipeline.bench.measure import medians
 from ew_pipeline.bench.requirements import of_fits
 from ew_pipeline.bench.stored import Size, load, store
 from ew_pipeline.cli import app
 from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
-from ew_pipeline.errors import FitError, UsageError
+from ew_pipeline.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     return store(Size(600, 400, 40_000, 3, 1), tmp_path_factory.mktemp("small"))
-
-
-def named(name):
-    return next(c for c in CONTENDERS if c.name == name)
-
-
-def test_a_contender_is_measured_in_its_own_process(small):
-    figures = measure(named("ours: ALS as cmfrec"), small, 3)
-    assert figures["cpu_s"] > 0.0
-    assert figures["wall_s"] > 0.0
-    assert 0.0 < figures["observed_error"] < 0.5
-    assert 0.0 < figures["unobserved_error"] < 0.5
 
 
 def test_stored_data_are_those_that_were_drawn(small):
@@ -56,17 +42,6 @@ def test_a_peer_that_cannot_run_says_why():
     assert "no_such_program" in Contender("x", "", lambda *_: None, "numpy", "no_such_program").absent(size)
     assert "22 GB" in Contender("x", "", lambda *_: None, "numpy", dense=True).absent(size)
     assert not CONTENDERS[0].absent(size)
-
-
-def test_a_child_that_fails_is_named_and_only_a_peer_may(tmp_path):
-    folder = store(Size(30, 20, 200, 25, 0), tmp_path)
-    with pytest.raises(FitError, match="scipy svds failed"):
-        measure(named("scipy svds"), folder, 25)
-    found, failed = compare([named("scipy svds")], folder, 25, 1)
-    assert not found
-    assert "failed" in failed["scipy svds"]
-    with pytest.raises(FitError, match="ours: ALS failed"):
-        compare([named("ours: ALS")], folder, 25, 1)
 
 
 def test_requirements_are_judged_by_ratios_of_one_run_in_both_times():
@@ -101,28 +76,6 @@ def test_the_exponent_is_the_slope_of_the_logarithms():
     assert last_exponent([(1e7, 40.0), (1e5, 0.1), (1e6, 1.0)]) == pytest.approx(math.log10(40.0))
 
 
-def test_every_step_is_timed_and_the_growth_drawn(tmp_path):
-    steps = grow(Size(600, 400, 40_000, 3, 1), [5e3, 2e4])
-    assert [one["observed"] for one in steps] == [5000, 20_000]
-    found = lines(steps)
-    assert {"posterior", "bins", "choice of the rank", "least-squares sweep", "whole fit, default"} <= set(
-        found
-    )
-    assert all(seconds > 0.0 for points in found.values() for _, seconds in points)
-    shares = bandwidth(steps[-1])
-    assert "theta and noise" not in shares  # bound by arithmetic
-    assert all(one["share"] > 0.0 for one in shares.values())
-    draw_growth(found, tmp_path / "growth.svg")
-    assert (tmp_path / "growth.svg").read_text().count("<path") > len(found)
-
-
-def test_both_readers_see_the_same_units(small):
-    read = compare_readers(small)
-    assert read["ours"]["units"] == read["pandas"]["units"] == load(small).sales.counts.sum()
-    assert all(figures["warm_up_cpu_s"] > 0.0 for figures in read.values())
-    assert not (small / "long.parquet").exists()
-
-
 def test_too_few_pairs_are_refused():
     answer = CliRunner().invoke(app, ["bench", "--observed", "10"], standalone_mode=False)
     assert isinstance(answer.exception, UsageError)
@@ -150,6 +103,7 @@ def test_more_than_half_of_all_pairs_is_refused():
         SparseSettings(n=10, m=10, observed=60)
 
 
+@pytest.mark.server
 def test_the_command_prints_one_json_document(monkeypatch):
     one = tuple(c for c in CONTENDERS if c.name == "ours: default, fixed rank")
     monkeypatch.setattr(command, "CONTENDERS", one)
@@ -166,17 +120,17 @@ def test_the_command_prints_one_json_document(monkeypatch):
         "--growth",
         "",
         "--instances",
-        "1",
+        "0",
         "--repeats",
-        "2",
+        "1",
         "--json",
     ]
-    monkeypatch.setattr(command, "SAMPLED_PAIRS", 2000)
     document = json.loads(CliRunner().invoke(app, asked).stdout)
     figures = document["contenders"]["ours: default, fixed rank"]
     assert figures["facts"]["rank"] == 2
     assert document["size"]["observed"] == 30_000
-    assert len(figures["turns"]) == len(document["reading"]["ours"]["turns"]) == 2
+    assert len(figures["turns"]) == len(document["reading"]["ours"]["turns"]) == 1
     assert document["machine"]["pandas"]
-    asked_of = {line["what"] for line in document["requirements"]}
-    assert {"100 x 100, thorough, mean", "sampler, per pair and sweep, threads: 2"} <= asked_of
+    assert {line["what"] for line in document["requirements"]} >= {
+        "default at a fixed rank, beside implicit, CPU"
+    }

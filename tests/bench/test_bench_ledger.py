@@ -47,6 +47,7 @@ def test_a_store_has_its_own_flags_alone(tmp_path):
     assert rows == pytest.approx(6000 * 5000 / 12_000, rel=0.1)  # 5000 SKUs to a store
 
 
+@pytest.mark.server
 def test_postgresql_is_filled_measured_and_left_empty(postgres):
     found = asked("--database", postgres)
     assert found["questions"]["a week's flags"]["answer"] == 40
@@ -55,6 +56,7 @@ def test_postgresql_is_filled_measured_and_left_empty(postgres):
     refuse_ledger(postgres)  # nothing is left of it
 
 
+@pytest.mark.server
 def test_a_ledger_that_is_there_is_never_touched(postgres, tmp_path):
     with Ledger.open(postgres, home=tmp_path) as ledger:
         before = ledger.head()

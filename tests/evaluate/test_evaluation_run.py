@@ -28,6 +28,7 @@ from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
+pytestmark = pytest.mark.flow
 WEEK, LATER = "2026-W11", "2026-W16"
 FEW = ("trailing", "history", "calibrated-history")
 
@@ -279,6 +280,7 @@ def test_the_command_prints_the_week_in_the_form_of_a_backtest(report, home, tmp
     assert "publication-1-text/evaluation.html" in printed.err
 
 
+@pytest.mark.browser
 def test_the_page_asks_the_network_for_nothing_and_fits_a_phone(report):
     page = report.weeks[1].page
     own = report.weeks[1].measures.published.decisions

@@ -183,6 +183,7 @@ def test_every_study_names_sources_that_are_there(study):
     assert len(code_hash(study.SOURCES)) == 16
 
 
+@pytest.mark.server
 def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_alone(monkeypatch):
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -193,6 +194,7 @@ def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_al
     assert "EW_TEST_PREPARED" not in os.environ
 
 
+@pytest.mark.server
 def test_workers_and_this_process_give_the_same_records(tmp_path: Path):
     here = study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS)
     assert study().run(tasks(1, 2, 3), jobs=2, folder=tmp_path) == here
@@ -212,6 +214,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.server
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked to end the workers")
 def test_the_workers_of_a_killed_study_end_with_it(tmp_path):
     place = tmp_path / "pid"
@@ -240,6 +243,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.server
 def test_an_error_in_a_worker_reaches_us_as_what_it_is():
     with pytest.raises(FitError, match="square of 9: no answer"):
         study().run([Square(9, "fit")], jobs=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def untimed(document):
     return [untimed(item) for item in document] if isinstance(document, list) else document
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[dict, Path]:
+    """A small study, and the folder of its records."""
+    folder = tmp_path_factory.mktemp("finished")
+    return json_of(*TABLE_1_SMALL, "--out", str(folder)), folder
+
+
 def test_table1_prints_json_with_every_figure_of_every_method():
     document = json_of("table1", "--instances", "2", "--size", "20", "--methods", "default,ignore")
     assert (document["experiment"], document["instances"], document["seed"]) == ("table1", 2, 0)
@@ -51,18 +59,19 @@ def test_table1_prints_json_with_every_figure_of_every_method():
     assert document["paper"][0]["regret"] == 0.06
 
 
-def test_table1_prints_tables_for_people_and_progress_on_stderr(tmp_path):
-    result = ew(*TABLE_1_SMALL, "--out", str(tmp_path))
+def test_table1_prints_tables_for_people_and_progress_on_stderr(finished):
+    _, folder = finished
+    result = ew(*TABLE_1_SMALL, "--out", str(folder))
     assert result.exit_code == 0, result.stderr
     for words in ("Table 1: 3 instances, n = m = 20", "mean regret", "variational", "Stable PCP", "1099.0"):
         assert words in result.stdout
     assert "elapsed" not in result.stdout
-    assert (tmp_path / "table1.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "table1.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_study_that_was_stopped_ends_with_the_same_summary(tmp_path):
-    whole = json_of(*TABLE_1_SMALL, "--out", str(tmp_path))
-    log = tmp_path / "instances.jsonl"
+def test_a_study_that_was_stopped_ends_with_the_same_summary(finished, tmp_path):
+    whole, folder = finished
+    log = shutil.copy(folder / "instances.jsonl", tmp_path / "instances.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     assert len(lines) == 6
     log.write_bytes(b"".join(lines[:3]) + lines[3][:50])
@@ -70,18 +79,18 @@ def test_a_study_that_was_stopped_ends_with_the_same_summary(tmp_path):
     assert log.read_bytes().splitlines(keepends=True)[:3] == lines[:3]
 
 
-def test_a_finished_study_is_only_summarised_again(tmp_path, monkeypatch):
-    whole = json_of(*TABLE_1_SMALL, "--out", str(tmp_path))
+def test_a_finished_study_is_only_summarised_again(finished, monkeypatch):
+    whole, folder = finished
 
     def refuse(self):
         raise AssertionError("an instance was drawn")
 
     monkeypatch.setattr(InstanceTask, "draw", refuse)
-    assert json_of(*TABLE_1_SMALL, "--out", str(tmp_path)) == whole
+    assert json_of(*TABLE_1_SMALL, "--out", str(folder)) == whole
 
 
-def test_seeds_reproduce_and_differ():
-    first, again = json_of(*TABLE_1_SMALL), json_of(*TABLE_1_SMALL)
+def test_seeds_reproduce_and_differ(finished):
+    (first, _), again = finished, json_of(*TABLE_1_SMALL)
     other = json_of(*TABLE_1_SMALL, "--seed", "5")
     assert untimed(first) == untimed(again)
     assert other["methods"]["ignore"]["regret"] != first["methods"]["ignore"]["regret"]
@@ -150,6 +159,7 @@ def test_large_sizes_get_fewer_instances():
     assert regret.count_at(800, 2) == 2
 
 
+@pytest.mark.server
 def test_a_worker_process_gives_what_this_process_gives():
     args = ("regret", "--sizes", "12", "--instances", "2", "--method", "ignore")
     assert untimed(json_of(*args, jobs="1")) == untimed(json_of(*args))

@@ -36,7 +36,7 @@ def postgres():
         yield uri
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
 def world(request, tmp_path):
     url = None if request.param == "sqlite" else empty(request.getfixturevalue("postgres"))
     made = World.make(tmp_path / "home", url)
@@ -143,6 +143,7 @@ def alone(package, *arguments):
     )
 
 
+@pytest.mark.server
 def test_a_package_is_verified_without_our_code(world, tmp_path):
     world.publish("2026-W33")
     world.publish("2026-W34")
@@ -210,6 +211,7 @@ PACKAGE_CASES = {
 }
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("path", "change", "said"), PACKAGE_CASES.values(), ids=PACKAGE_CASES)
 def test_tampering_with_a_package_is_found_even_when_its_manifest_is_adapted(
     small, tmp_path, path, change, said
@@ -222,6 +224,7 @@ def test_tampering_with_a_package_is_found_even_when_its_manifest_is_adapted(
     assert said in answer.stdout
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("kind", ["run", "snapshot", "extra", "gone"])
 def test_files_of_a_package_are_held_against_the_ledger(small, tmp_path, kind):
     package = export(small.ledger, small.settings, W33, W34, tmp_path / "p", by="ana").place
@@ -243,6 +246,7 @@ def test_files_of_a_package_are_held_against_the_ledger(small, tmp_path, kind):
     assert path in answer.stdout
 
 
+@pytest.mark.server
 def test_a_slim_package_as_zip_names_what_it_left_out_and_is_intact(small, tmp_path):
     made = export(small.ledger, small.settings, W34, W34, tmp_path / "w34.zip", by="ana", slim=True)
     with zipfile.ZipFile(made.place) as archive:
@@ -257,6 +261,7 @@ def test_a_slim_package_as_zip_names_what_it_left_out_and_is_intact(small, tmp_p
     assert not (package / "snapshots").exists()
 
 
+@pytest.mark.server
 def test_a_package_of_pruned_weeks_is_intact(small, tmp_path):
     prune(small.ledger, 1, by="ana")
     made = export(small.ledger, small.settings, W33, W34, tmp_path / "p", by="ana")
@@ -278,6 +283,7 @@ def test_export_refuses_what_it_cannot_do_well(small, tmp_path):
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.server
 def test_the_command_export_prints_the_hash_to_hand_over(small, monkeypatch, tmp_path):
     answer = command(
         small,

@@ -38,6 +38,8 @@ def test_the_automations_name_flows_and_the_event_that_exist():
     assert set(answer["parameters"]) == {"alert_id"}
 
 
+@pytest.mark.server
+@pytest.mark.slow("starts a Prefect server")
 def test_the_flow_raises_the_alert_as_an_event_and_ends_in_the_state_alert(tmp_path, monkeypatch):
     from prefect.events.utilities import emit_event
     from prefect.testing.utilities import prefect_test_harness

@@ -245,6 +245,7 @@ def test_a_wrong_alert_url_is_said_before_anything_is_written(home):
         assert ledger.table("drift_points").empty
 
 
+@pytest.mark.server
 def test_drift_is_the_same_on_postgresql(home, tmp_path):
     expected = run_drift(Settings(home=home))
     elsewhere = tmp_path / "elsewhere"

@@ -15,6 +15,7 @@ from ew_pipeline.monitor.drift.alerts import Alert
 from ew_pipeline.monitor.drift.notify import notify, split_urls, without_secrets
 from ew_pipeline.week import Week
 
+pytestmark = pytest.mark.server
 ALERT = Alert(
     id=3,
     week=Week(2026, 34),

@@ -122,24 +122,8 @@ def test_a_retail_chain_is_the_same_before_its_change_and_in_any_number_of_piece
     assert np.array_equal(longer["units"][: len(stable)], stable["units"])
 
 
-def test_the_command_studies_retail_weeks_with_a_level_from_history(tmp_path):
+def test_a_scenario_of_the_other_world_is_refused():
     app = typer.Typer()
     app.command()(drift)
-    size = ["--simulations=1", "--stores=20", "--skus=60", "--baseline=9", "--after=2", "--weeks=20"]
-    asked = [
-        *size,
-        "--world=retail",
-        "--mode=fast",
-        "--scenarios=assortment",
-        "--drawn=0",
-        "--jobs=0",
-        "--json",
-    ]
-    found = CliRunner().invoke(app, asked)
-    assert found.exit_code == 0, found.output
-    answer = json.loads(found.stdout)
-    assert (answer["world"], answer["fits"]) == ("retail", 11)
-    assert answer["chain"]["size"] == 30.0
-    assert answer["changes"]["assortment"]["verdicts"] == {"composition change": 1}
-    unknown = CliRunner().invoke(app, [*size, "--world=retail", "--scenarios=rank"])
+    unknown = CliRunner().invoke(app, ["--world=retail", "--scenarios=rank", "--jobs=0"])
     assert isinstance(unknown.exception, UsageError)

@@ -21,6 +21,7 @@ from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
+pytestmark = pytest.mark.flow
 W08 = Week.parse(WEEK)
 
 

@@ -24,6 +24,8 @@ from ew_pipeline.publish.ledger import Ledger, RunInfo
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 
+pytestmark = pytest.mark.flow
+
 
 @pytest.fixture
 def home(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from browser import chromium, open_page
 from serve.served import HOSTILE, LAST, make_home, serving
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def browser():

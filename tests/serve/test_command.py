@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 
+import pytest
 from serve.served import ask, environment, serve_words, serving
 
 
+@pytest.mark.server
 def test_a_home_with_nothing_in_it_a_port_that_is_taken_and_ctrl_c(tmp_path):
     home = tmp_path / "home"
     with serving(home) as (address, process):

@@ -27,6 +27,7 @@ from serve.served import (
 
 from ew_pipeline.publish.store_lists import file_names
 
+pytestmark = pytest.mark.server
 SECRET = "not for the pages"
 
 
