@@ -15,6 +15,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from publish.factory import make_result
+from publish.postgres import empty, on_both, on_postgresql
 from publish.processes import Forked
 from sqlalchemy import Engine, event, inspect, select, text
 
@@ -32,6 +33,7 @@ def ledger_id(url: str, home: Path) -> str:
         return ledger.head().ledger_id
 
 
+@on_both
 def test_the_migrations_make_the_tables_in_code(ledger):
     with ledger._engine.connect() as connection:
         context = MigrationContext.configure(
@@ -47,6 +49,7 @@ def test_the_code_knows_its_newest_migration():
     assert ScriptDirectory.from_config(config).get_current_head() == migrate.NEWEST
 
 
+@on_both
 def test_an_older_ledger_is_brought_up_to_date_with_its_history(ledger_url, home, monkeypatch):
     monkeypatch.setattr(rows, "pricing_facts", lambda result: None)  # it had no such column
     with Ledger.open(ledger_url, home=home) as ledger:
@@ -84,6 +87,7 @@ def test_the_weeks_of_a_pair_are_looked_up_by_publication(tmp_path):
         assert any(step.startswith("SEARCH flag_rows USING") and "INDEX" in step for step in plan)
 
 
+@on_both
 def test_the_view_has_the_columns_in_code(ledger):
     with ledger._engine.connect() as connection:
         found = inspect(connection).get_columns("flags")
@@ -101,6 +105,7 @@ def older(ledger, version):
         command.downgrade(config, version)
 
 
+@on_both
 def test_flags_that_do_not_say_what_their_publication_does_are_left_as_they_are(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
@@ -115,6 +120,7 @@ def test_flags_that_do_not_say_what_their_publication_does_are_left_as_they_are(
         assert connection.execute(text("SELECT alpha FROM flags WHERE position = 1")).scalar_one() == 0.9
 
 
+@on_both
 def test_flags_read_the_same_before_and_after_what_they_share_is_kept_once(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
@@ -130,6 +136,7 @@ def test_flags_read_the_same_before_and_after_what_they_share_is_kept_once(ledge
 
 
 @pytest.mark.parametrize("gone", ["segments", "runs"])
+@on_both
 def test_flags_that_lost_a_row_they_share_are_not_left_out_of_an_older_ledger(ledger_url, home, gone):
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
@@ -145,6 +152,7 @@ def test_flags_that_lost_a_row_they_share_are_not_left_out_of_an_older_ledger(le
             assert connection.execute(text("SELECT count(*) FROM flag_rows")).scalar_one() == 3
 
 
+@on_both
 def test_flags_whose_run_is_gone_are_left_as_they_are(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
@@ -166,7 +174,7 @@ ONE_MORE_FLAG = (
 )
 
 
-@pytest.mark.parametrize("ledger_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("ledger_url", [on_postgresql], indirect=True)
 def test_what_an_older_version_is_just_publishing_is_not_lost_on_the_way(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         result = make_result(home=home)
@@ -186,6 +194,8 @@ def test_what_an_older_version_is_just_publishing_is_not_lost_on_the_way(ledger_
             assert stores.all()[-1] == "late"
 
 
+@pytest.mark.server
+@on_both
 def test_several_processes_make_one_ledger(ledger_url, home):
     processes = [Forked(ledger_id, ledger_url, home) for _ in range(6)]
     assert len({process.result() for process in processes}) == 1
@@ -208,6 +218,7 @@ def test_a_fresh_sqlite_ledger_is_made_in_few_statements(tmp_path):
     assert 10 < len(statements) < 100
 
 
+@on_both
 def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         with writing(ledger._engine) as connection:
@@ -218,6 +229,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
             assert migrate.schema_version(connection) == "9999"
 
 
+@on_both
 def test_without_leave_to_migrate_an_absent_ledger_is_an_error(ledger_url, home):
     with pytest.raises(LedgerError, match="does not exist yet"):
         Ledger.open(ledger_url, home=home, migrate=False)
@@ -232,9 +244,8 @@ def test_a_database_with_tables_of_the_same_name_is_refused(tmp_path):
         Ledger.open(f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
+@pytest.mark.server
 def test_other_tables_in_the_same_postgresql_database_do_no_harm(postgres, home):
-    from publish.postgres import empty
-
     url = empty(postgres)
     with Ledger.open(url, home=home) as ledger, writing(ledger._engine) as connection:
         connection.execute(text("DROP TABLE IF EXISTS public.runs"))
