@@ -1,10 +1,45 @@
-"""One cluster of three workers for all modules, made whole before each test."""
+"""One cluster for all modules, made whole before each test and ended after the last one of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from block_week import make_sales, write_files
+from distributed import LocalCluster
 from local_cluster import local_cluster, whole
 
 WORKERS = 3
+
+
+class Shared:
+    """Started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._cluster: LocalCluster | None = None
+
+    def get(self) -> LocalCluster:
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(local_cluster(WORKERS))
+        return self._cluster
+
+    def end(self) -> None:
+        self._cluster = None
+        self._stack.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A cluster that nobody asks takes a processor's time all the same."""
+    result = yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        SHARED.end()
+    return result
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +52,11 @@ def partitions(sales, tmp_path_factory):
     return write_files(sales, tmp_path_factory.mktemp("partitions"))
 
 
-@pytest.fixture(scope="session")
-def running():
-    with local_cluster(WORKERS) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cluster(running):
-    return whole(running, WORKERS)
+def cluster():
+    return whole(SHARED.get(), WORKERS)
+
+
+@pytest.fixture(scope="module")
+def cluster_of_the_module():
+    return whole(SHARED.get(), WORKERS)

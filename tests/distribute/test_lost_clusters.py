@@ -16,7 +16,6 @@ from distribute.local_cluster import (
     lost,
     one_killed,
     sleeps,
-    whole,
     working_on,
 )
 from distribute.losing import look_often, lose_a_backfill, lose_a_week_by_blocks
@@ -117,9 +116,9 @@ def _no_failures(dask_scheduler):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(running, partitions, tmp_path_factory):
+def undisturbed(cluster_of_the_module, partitions, tmp_path_factory):
     home = tmp_path_factory.mktemp("undisturbed")
-    return scores_of(run(home, partitions, whole(running, 3)))
+    return scores_of(run(home, partitions, cluster_of_the_module))
 
 
 @pytest.mark.parametrize("step", ["read_block", "block-predict_block", "block-decide_block"])

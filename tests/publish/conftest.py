@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from ew_pipeline.publish.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """A PostgreSQL server, started for the first test that needs it."""
-    with postgres_server() as uri:
-        yield uri
+def postgres(request: pytest.FixtureRequest) -> str:
+    """A PostgreSQL server, started for the first test that needs it and ended after the last of all."""
+    running = ExitStack()
+    uri = running.enter_context(postgres_server())
+    request.config.add_cleanup(running.close)
+    return uri
 
 
 @pytest.fixture

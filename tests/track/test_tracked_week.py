@@ -193,6 +193,7 @@ answer.to_parquet(sys.argv[3])
 """
 
 
+@pytest.mark.server
 def test_the_champion_predicts_the_same_in_a_fresh_process(computed, settings, fit, tmp_path):
     mark_published(track_week(computed(), settings), "1", settings)
     week = pd.DataFrame(fit.sales.to_long())

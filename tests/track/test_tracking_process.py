@@ -27,6 +27,7 @@ from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.store import tracking_client
 from ew_pipeline.track.weekly import Tracking, start_preparing, track_week
 
+pytestmark = pytest.mark.server
 NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
 
 
