@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,10 @@ from ew_pipeline.publish.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest) -> str:
-    """A PostgreSQL server, started for the first test that needs it and ended after the last of all."""
-    running = ExitStack()
-    uri = running.enter_context(postgres_server())
-    request.config.add_cleanup(running.close)
-    return uri
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server, started for the first test that needs it."""
+    with postgres_server() as uri:
+        yield uri
 
 
 @pytest.fixture
