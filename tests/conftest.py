@@ -15,7 +15,7 @@ pytest_plugins = ["started", "cpu", "warm_kernels"]
 
 # Files that run whole weeks or start servers go first: workers take files as they come, and a long one
 # at the end would leave the others without work.
-LONGEST_FIRST = ("weekly/", "distribute/", "flows/", "track/", "monitor/", "serve/", "publish/")
+LONGEST_FIRST = ("golden/", "weekly/", "distribute/", "flows/", "track/", "monitor/", "serve/", "publish/")
 
 
 def pytest_collection_modifyitems(items):

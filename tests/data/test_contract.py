@@ -191,37 +191,45 @@ def test_a_validator_leaves_no_temporary_folder(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_validation_is_silent_and_leaves_nothing_behind(tmp_path):
-    program = (
-        "import pandas as pd\n"
-        "from ew_pipeline.data.contract import validate_table\n"
-        "frame = pd.DataFrame({'store_id': ['A'], 'sku_id': '1', 'week': '2026-W34', 'outcome': 'gone'})\n"
-        "assert validate_table('checks', frame).faults\n"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
-    )
-    assert (answer.stdout, answer.stderr) == ("", "")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark's remote client has all it needs here")
-def test_a_spark_whose_remote_client_ends_the_process_is_passed_over(tmp_path):
+def beside_spark(folder):
     """pyspark 4 without grpc: importing ``pyspark.sql.connect``, as Great Expectations does, exits."""
-    client = tmp_path / "pyspark" / "sql" / "connect"
+    client = folder / "pyspark" / "sql" / "connect"
     client.mkdir(parents=True)
-    (tmp_path / "pyspark" / "__init__.py").touch()
+    (folder / "pyspark" / "__init__.py").touch()
     (client.parent / "__init__.py").write_text("class DataFrame: ...")
     (client / "__init__.py").write_text("import sys; sys.exit(0)")
-    code = "from ew_pipeline.data.contract.gx_run import Validator; Validator(); print('alive')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+
+
+@pytest.mark.server
+def test_validation_is_silent_and_leaves_nothing_behind_and_passes_over_a_spark_that_ends_it(tmp_path):
+    """A Spark that is whole is left as it is."""
+    path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if find_spec("grpc") is None:
+        beside_spark(tmp_path / "spark")
+        path.insert(0, str(tmp_path / "spark"))
+    here = tmp_path / "here"
+    here.mkdir()
+    program = (
+        "from pathlib import Path\n"
+        "import pandas as pd\n"
+        "from ew_pipeline.data.contract import validate_table\n"
+        "home = Path.cwd().parent\n"
+        "frame = pd.DataFrame({'store_id': ['A'], 'sku_id': '1', 'week': '2026-W34', 'outcome': 'gone'})\n"
+        "assert validate_table('checks', frame).faults\n"
+        "(home / 'alive').touch()\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     )
-    assert done.stdout.split() == ["alive"], done.stderr
+    assert (answer.stdout, answer.stderr) == ("", "")
+    assert (tmp_path / "alive").exists()
+    assert list(here.iterdir()) == []
 
 
 def test_no_cell_is_hashed_on_the_way_to_a_check(monkeypatch):

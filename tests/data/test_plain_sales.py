@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.data.contract import ContractRejected
+from ew_pipeline.data.contract import ContractRejected, gx_run
 from ew_pipeline.data.contract import plain_sales as module
 from ew_pipeline.data.contract.plain_sales import as_frame, plain_sales
 from ew_pipeline.data.contract.reading import open_table, week_texts
@@ -191,6 +191,16 @@ def test_the_suite_sees_weeks_below_each_other(tmp_path):
 # --- the same snapshot either way ---
 
 
+class Content:
+    """In place of Great Expectations, for tables that are known to be good: finds nothing."""
+
+    def validate(self, *_):
+        return []
+
+    def build_docs(self, folder):
+        return folder / "index.html"
+
+
 def hash_of(folder, spec, **others):
     home = Settings(home=folder)
     request = WeekRequest(WEEK, spec, config=RunConfig(), **others)
@@ -233,8 +243,9 @@ def test_plain_or_by_the_database_it_is_the_same_content(tmp_path_factory, frame
     pq.write_table(table, folder / "sales.parquet", row_group_size=rows_a_group)
     spec = str(folder / "sales.parquet")
     assert opened(spec, [WEEK.shift(-back) for back in range(3)]) is not None
-    plain = hash_of(folder / "plain", spec)
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gx_run, "Validator", Content)
+        plain = hash_of(folder / "plain", spec)
         patched.setattr(ingesting, "plain_sales", lambda *_: None)
         assert hash_of(folder / "database", spec) == plain
 
@@ -247,18 +258,20 @@ def found_of(folder, spec, **others):
         return rejection.contract.faults
 
 
-ANY = st.sampled_from([None, "", " ", "a", "b", "x", "y", "z"])
-PAIRS = st.lists(st.tuples(ANY, ANY), min_size=1, max_size=4)
 LISTED = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 
 
-@example(costs=[(None, None), ("", "x")], listing=None)
-@example(costs=None, listing=[("a", ""), ("b", "")])
-@example(costs=[("", "x"), ("", "y")], listing=[*LISTED, ("", "")])
-@given(costs=st.none() | PAIRS, listing=st.none() | PAIRS | PAIRS.map(lambda more: [*LISTED, *more]))
-@settings(max_examples=4, deadline=None)
-def test_blank_ids_beside_plain_sales_are_missing_as_by_the_database(tmp_path_factory, costs, listing):
-    folder = tmp_path_factory.mktemp("blank")
+@pytest.mark.parametrize(
+    ("costs", "listing"),
+    [
+        ([(None, None), ("", "x")], None),
+        (None, [("a", ""), ("b", " "), ("z", None), (None, "x")]),
+        ([("", "x"), (" ", "y")], [*LISTED, ("", "")]),
+    ],
+    ids=["costs", "listing", "both"],
+)
+def test_blank_ids_beside_plain_sales_are_missing_as_by_the_database(tmp_path, costs, listing):
+    folder = tmp_path
     spec = str(folder / "sales.parquet")
     sold().to_parquet(spec, index=False)
     assert opened(spec) is not None

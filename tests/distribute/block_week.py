@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
-from weekly.chain import _tracking
+from weekly.chain import Untold
 
 from ew_pipeline.data.sales_matrix import SalesMatrix
 from ew_pipeline.distribute.run_blocks import run_blocks
@@ -53,7 +53,7 @@ def run(home, partitions, address, shadow=True, override_why=None, **changes):
         override_why=override_why,
         changes={**CHANGES, **changes},
     )
-    return run_blocks(request, settings, Steps(quiet=True), _tracking(), block_entries=5000)
+    return run_blocks(request, settings, Steps(quiet=True), Untold(), block_entries=5000)
 
 
 def scores_of(outcome):

@@ -1,31 +1,62 @@
-"""A cluster for each module, of as many workers as its ``WORKERS`` says (2), made whole before each test."""
+"""One cluster for all modules, made whole before each test and ended after the last one of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from block_week import make_sales, write_files
+from distributed import LocalCluster
 from local_cluster import local_cluster, whole
 
+WORKERS = 3
 
-@pytest.fixture(scope="module")
+
+class Shared:
+    """Started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._cluster: LocalCluster | None = None
+
+    def get(self) -> LocalCluster:
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(local_cluster(WORKERS))
+        return self._cluster
+
+    def end(self) -> None:
+        self._cluster = None
+        self._stack.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A cluster that nobody asks takes a processor's time all the same."""
+    result = yield
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        SHARED.end()
+    return result
+
+
+@pytest.fixture(scope="session")
 def sales():
     return make_sales()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def partitions(sales, tmp_path_factory):
     return write_files(sales, tmp_path_factory.mktemp("partitions"))
 
 
-@pytest.fixture(scope="module")
-def workers(request):
-    return getattr(request.module, "WORKERS", 2)
-
-
-@pytest.fixture(scope="module")
-def running(workers):
-    with local_cluster(workers) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cluster(running, workers):
-    return whole(running, workers)
+def cluster():
+    return whole(SHARED.get(), WORKERS)
+
+
+@pytest.fixture(scope="module")
+def cluster_of_the_module():
+    return whole(SHARED.get(), WORKERS)

@@ -20,6 +20,7 @@ from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
 
 FIRST = ["expected_saving", "store_id", "sku_id"]
+pytestmark = pytest.mark.server
 
 
 def predicted(sales, sure=0.1):

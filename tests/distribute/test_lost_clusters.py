@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.block_week import make_sales, run, scores_of, write_files
+from distribute.block_week import run, scores_of
 from distribute.local_cluster import (
     bare_cluster,
     dies,
@@ -16,9 +16,9 @@ from distribute.local_cluster import (
     lost,
     one_killed,
     sleeps,
-    whole,
     working_on,
 )
+from distribute.losing import look_often, lose_a_backfill, lose_a_week_by_blocks
 
 from ew_pipeline.distribute import cluster as cluster_module
 from ew_pipeline.distribute import waiting
@@ -26,52 +26,29 @@ from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, connected
 from ew_pipeline.distribute.waiting import ended, gathered
 from ew_pipeline.distribute.weeks import run_weeks
-from ew_pipeline.publish.ledger import Ledger
 from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 from ew_pipeline.weekly.records import WeekRequest
 
-SAID = {"workers": "has had no workers for", "scheduler": "is gone"}
-
-
-@pytest.fixture(scope="module")
-def partitions(tmp_path_factory):
-    return write_files(make_sales(), tmp_path_factory.mktemp("partitions"))
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    look_often(monkeypatch)
 
 
-@pytest.mark.parametrize("what", SAID)
-@pytest.mark.parametrize("step", ["read_block", "block-sweep_block", "block-decide_block"])
+@pytest.mark.parametrize(
+    ("what", "step"), [("workers", "block-sweep_block"), ("scheduler", "block-decide_block")]
+)
 def test_a_week_by_blocks_ends_with_words_when_the_cluster_is_lost(
     what, step, partitions, tmp_path, impatient
 ):
-    with bare_cluster(2) as cluster, lost(cluster, what, step):
-        error = ends(lambda: run(tmp_path, partitions, cluster.address))
-    assert isinstance(error, ClusterError)
-    assert SAID[what] in error.message
-    assert "type the same command" in error.next_step
-    with Ledger.open(Settings(home=tmp_path).ledger_url, home=tmp_path) as ledger:
-        assert [one.status for one in ledger.runs()] == ["failed"]
-        with ledger.week_lock(Week(2026, 30), who="the next", wait_seconds=0.0):
-            pass  # nobody holds it any more
+    lose_a_week_by_blocks(what, step, partitions, tmp_path)
 
 
-@pytest.mark.parametrize("what", SAID)
-def test_a_backfill_ends_with_words_when_the_cluster_is_lost(what, tmp_path, impatient, monkeypatch):
-    monkeypatch.setattr(weeks_module, "run_on_worker", sleeps)
-    weeks = [Week(2026, 7), Week(2026, 8), Week(2026, 9)]
-    request = WeekRequest(week=weeks[0], sales=str(tmp_path))
-    with bare_cluster(2) as cluster, lost(cluster, what, "2026-W0"):
-        error = ends(lambda: run_weeks(cluster.address, request, weeks, Settings(home=tmp_path), print))
-    assert isinstance(error, ClusterError)
-    assert SAID[what] in error.message
-    assert what == "workers" or "with 3 weeks to do" in error.message
-    assert "weeks that are done are not done again" in error.next_step
+def test_a_backfill_ends_with_words_when_the_cluster_is_lost(tmp_path, impatient, monkeypatch):
+    lose_a_backfill("scheduler", tmp_path, monkeypatch)
 
 
 def test_a_backfill_ends_with_words_when_the_scheduler_hangs(tmp_path, impatient, monkeypatch):
@@ -139,14 +116,14 @@ def _no_failures(dask_scheduler):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(running, partitions, tmp_path_factory):
-    return scores_of(run(tmp_path_factory.mktemp("undisturbed"), partitions, whole(running, 2)))
+def undisturbed(cluster_of_the_module, partitions, tmp_path_factory):
+    home = tmp_path_factory.mktemp("undisturbed")
+    return scores_of(run(home, partitions, cluster_of_the_module))
 
 
 @pytest.mark.parametrize("step", ["read_block", "block-predict_block", "block-decide_block"])
-def test_one_lost_worker_changes_nothing(step, running, undisturbed, partitions, tmp_path):
-    address = whole(running, 2)
-    with one_killed(address, lambda client: working_on(client, step)) as killed:
-        found = scores_of(run(tmp_path, partitions, address))
+def test_one_lost_worker_changes_nothing(step, cluster, undisturbed, partitions, tmp_path):
+    with one_killed(cluster, lambda client: working_on(client, step)) as killed:
+        found = scores_of(run(tmp_path, partitions, cluster))
     assert len(killed) == 1
     pd.testing.assert_frame_equal(found, undisturbed, check_exact=True)

@@ -14,7 +14,7 @@ import pytest
 from distribute.local_cluster import dies
 from distributed import wait
 from typer.testing import CliRunner
-from weekly.chain import _tracking
+from weekly.chain import Untold
 
 from ew_pipeline.algorithm.row_blocks import column_totals
 from ew_pipeline.cli import app
@@ -33,6 +33,7 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.weekly.request import make_request
 
 WEEK = "2026-W30"
+pytestmark = pytest.mark.server
 FILES = 2 * TOGETHER + 1  # more than two tasks unite
 
 
@@ -261,7 +262,7 @@ def test_a_relative_path_is_the_same_folder_on_workers_that_are_elsewhere(cluste
     settings = Settings(home=tmp_path / "home", dask_address=cluster)
     request = make_request(settings, week="2027-W01", sales="sales", shadow=True, changes={})
     with pytest.raises(DataError, match=f"no row of 2027-W01 is in {tmp_path / 'sales'}"):
-        run_blocks(request, settings, Steps(quiet=True), _tracking())
+        run_blocks(request, settings, Steps(quiet=True), Untold())
 
 
 def noisy_week(folder, files, week, seed=0):
@@ -284,7 +285,7 @@ def test_stores_whose_file_is_missing_with_their_past_are_missed(cluster, tmp_pa
     def run(week, files, **asked):
         folder = noisy_week(tmp_path / f"{week} of {len(files)}", files, week)
         request = make_request(settings, week=week, sales=str(folder), changes=lenient, **asked)
-        return run_blocks(request, settings, Steps(quiet=True), _tracking())
+        return run_blocks(request, settings, Steps(quiet=True), Untold())
 
     def enough(outcome):
         return next(check for check in outcome.result.gate if check.name == "enough stores")

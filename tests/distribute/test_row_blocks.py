@@ -11,7 +11,7 @@ import pytest
 from distribute.block_week import RANK, WEEK, M, N, run, scores_of
 from distribute.local_cluster import one_killed, working_on
 from typer.testing import CliRunner
-from weekly.chain import _tracking
+from weekly.chain import Untold
 
 from ew_pipeline.algorithm.both_ways import BothWays
 from ew_pipeline.algorithm.detector import EntrywiseDetector
@@ -37,7 +37,7 @@ from ew_pipeline.week import Week
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-WORKERS = 3
+pytestmark = pytest.mark.server
 
 
 def start(sales, family):
@@ -277,7 +277,7 @@ def test_what_is_published_from_blocks_is_what_one_machine_publishes(
     there = tmp_path / "blocks"
     settings = Settings(home=tmp_path / "one")
     request = make_request(settings, week=WEEK, sales=str(partitions), changes=changes)
-    one = run_week(request, settings, Steps(quiet=True), _tracking())
+    one = run_week(request, settings, Steps(quiet=True), Untold())
     many = run(there, partitions, cluster, shadow=False, **changes)
     assert (one.status, many.status) == ("published", "published")
     assert many.result.coverage == one.result.coverage

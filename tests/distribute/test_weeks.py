@@ -10,15 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from distribute.local_cluster import (
-    bare_cluster,
-    dies,
-    ends,
-    lost,
-    not_here,
-    one_killed,
-    working_on,
-)
+from distribute.local_cluster import dies, not_here, one_killed, working_on
+from distribute.losing import look_often, lose_segments
 from distributed import Client
 from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
@@ -26,7 +19,6 @@ from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
 from ew_pipeline.cli import app
 from ew_pipeline.console import ExitCode
 from ew_pipeline.distribute import cluster as cluster_module
-from ew_pipeline.distribute import waiting
 from ew_pipeline.distribute import weeks as weeks_module
 from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected
 from ew_pipeline.distribute.segments import fit_segments_on
@@ -45,6 +37,7 @@ from ew_pipeline.weekly.request import make_request
 WEEKS = [Week(2026, 7), Week(2026, 8)]
 IDS = {"store_id": str, "sku_id": str}
 CHANGES = {**QUICK, "segment_by": "region"}
+pytestmark = pytest.mark.server
 COLUMNS = ["store_id", "sku_id", "units", "expected_units", "anomaly_probability"]
 
 
@@ -130,18 +123,11 @@ def test_segments_fitted_on_lost_workers_are_fitted_again_and_equal_those_fitted
         np.testing.assert_array_equal(there.fit.posterior_, load_model(known.model).fit.posterior_)
 
 
-@pytest.mark.parametrize(("what", "said"), [("workers", "has had no workers for"), ("scheduler", "is gone")])
-def test_segments_end_with_words_when_the_cluster_is_lost(what, said, here, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+def test_segments_end_with_words_when_the_cluster_is_lost(here, tmp_path, monkeypatch):
+    look_often(monkeypatch)
     home, result = here
     snapshot = Snapshot(result.provenance.data_hash, home / "snapshots" / result.provenance.data_hash)
-    prepared = prepare(snapshot, result.week, result.config)
-    settings = Settings(home=tmp_path)
-    with bare_cluster(1) as cluster, lost(cluster, what, "fit_on_worker"):
-        error = ends(lambda: fit_segments_on(cluster.address, prepared, result.config, tmp_path, settings))
-    assert isinstance(error, ClusterError)
-    assert said in error.message
+    lose_segments("workers", prepare(snapshot, result.week, result.config), result.config, tmp_path)
 
 
 def run_with(task, cluster, tmp_path, monkeypatch, allowed_failures=3):

@@ -18,7 +18,7 @@ from distribute.local_cluster import (
     without_package,
 )
 from typer.testing import CliRunner
-from weekly.chain import LAST_WEEK, QUICK, _tracking, sources, write_chain
+from weekly.chain import LAST_WEEK, QUICK, Untold, sources, write_chain
 
 from ew_pipeline.algorithm.row_blocks import column_totals
 from ew_pipeline.cli import app
@@ -36,7 +36,7 @@ from ew_pipeline.weekly.records import WeekRequest
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 
-WORKERS = 1
+pytestmark = pytest.mark.server
 
 
 def test_a_worker_without_the_package_is_refused_by_name_though_another_has_it(tmp_path):
@@ -167,5 +167,5 @@ def test_a_cluster_that_one_segment_does_not_need_is_said_not_to_be_asked(tmp_pa
     tables = write_chain(tmp_path / "chain")
     settings = Settings(home=tmp_path / "home", dask_address="tcp://127.0.0.1:9")
     request = make_request(settings, week=LAST_WEEK, changes=QUICK, **sources(tables))
-    run_week(request, settings, Steps(), _tracking())
+    run_week(request, settings, Steps(), Untold())
     assert "the cluster at tcp://127.0.0.1:9 is not needed" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from ew_pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 WEEK, LATER = "2026-W06", "2026-W11"
+pytestmark = pytest.mark.server
 
 
 def deployments():

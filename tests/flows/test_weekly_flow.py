@@ -10,6 +10,7 @@ from flows_support import QUICK_TOML
 from prefect_servers import call, environment
 from weekly.chain import LAST_WEEK, sources, write_chain
 
+pytestmark = pytest.mark.server
 STEPS = {
     "open the ledger",
     "check the data",

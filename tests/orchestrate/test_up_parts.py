@@ -22,6 +22,7 @@ from ew_pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ANY = Ports(0, 0, 0)
+pytestmark = pytest.mark.server
 STARTS_ANOTHER = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)

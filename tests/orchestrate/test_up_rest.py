@@ -11,6 +11,8 @@ import pytest
 from ew_pipeline.errors import EwError
 from ew_pipeline.orchestrate.up import rest
 
+pytestmark = pytest.mark.server
+
 
 class Server(HTTPServer):
     """Answers with each of ``codes`` in turn, then with the last for ever, and keeps what it was sent."""

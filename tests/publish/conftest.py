@@ -1,4 +1,4 @@
-"""Ledgers for tests: every test that takes ``ledger_url`` runs on SQLite and on PostgreSQL."""
+"""Ledgers for tests: on SQLite, and on PostgreSQL where SQL differs (``publish.postgres.on_both``)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def ledger_url(request: pytest.FixtureRequest, home: Path) -> Iterator[str]:
+@pytest.fixture
+def ledger_url(request: pytest.FixtureRequest, home: Path) -> str:
     """The URL of a ledger that does not exist yet."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{home / 'ledger.db'}"
-    else:
-        yield empty(request.getfixturevalue("postgres"))
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{home / 'ledger.db'}"
+    return empty(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture

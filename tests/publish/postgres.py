@@ -21,6 +21,10 @@ QUICK = (
     "full_page_writes = off",
 )  # the machine's crash is not tested
 
+# For tests of what depends on the database: locks, migrations, types, many rows at once.
+on_postgresql = pytest.param("postgresql", marks=pytest.mark.server)
+on_both = pytest.mark.parametrize("ledger_url", ["sqlite", on_postgresql], indirect=True)
+
 
 @contextmanager
 def postgres_server() -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from publish.factory import make_result
+from publish.postgres import on_both
 from publish.processes import Forked
 from sqlalchemy import event
 
@@ -16,6 +17,7 @@ from ew_pipeline.week import Week
 
 W34 = Week(2026, 34)
 MOMENTS = ("before anything", "run written", "flags written", "at commit", "after commit")
+pytestmark = [pytest.mark.server, on_both]
 
 
 def publish(url: str, home: Path, seed: int = 0, attempt: int = 0) -> Publication:

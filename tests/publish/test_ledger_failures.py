@@ -23,6 +23,7 @@ from ew_pipeline.publish.ledger.connect import writing
 from ew_pipeline.week import Week
 
 W34 = Week(2026, 34)
+pytestmark = pytest.mark.server
 NOWHERE = "postgresql+psycopg://ana:secret@127.0.0.1:1/ledger"
 
 

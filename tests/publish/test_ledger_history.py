@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from publish.factory import make_result
+from publish.postgres import on_both
 
 from ew_pipeline.errors import DataError, UsageError
 from ew_pipeline.publish.ledger import RunInfo
@@ -26,6 +27,7 @@ def publish_weeks(ledger, home, *weeks, **arguments):
     return results
 
 
+@on_both
 def test_the_series_holds_theta_by_week_of_what_is_live(ledger, home):
     weeks = ("2025-W52", "2026-W01", "2026-W02", "2026-W04")
     results = publish_weeks(ledger, home, *weeks)
@@ -46,6 +48,7 @@ def test_pooled_theta_stands_beside_the_segments(ledger, home):
     assert series.loc[["food", "toys"], "pairs_flagged"].sum() == series.loc["pooled", "pairs_flagged"] == 3
 
 
+@on_both
 def test_the_last_published_week_before(ledger, home):
     publish_weeks(ledger, home, "2025-W52", "2026-W02")
     assert ledger.last_published_before(Week(2026, 2)).week == Week(2025, 52)
@@ -73,6 +76,7 @@ def test_a_failed_run_can_still_be_published_under_its_id(ledger, home):
     assert ledger.run(result.run_id).error is None
 
 
+@on_both
 def test_runs_newest_first_by_week_status_and_number(ledger, home):
     for attempt in range(3):
         ledger.record_run(make_result(home=home, attempt=attempt), "held")
@@ -197,6 +201,7 @@ def test_there_is_a_row_here_for_every_table_to_append_to():
     assert set(ROWS) == set(APPENDABLE)
 
 
+@on_both
 def test_rows_of_monitoring_are_appended_read_back_and_chained(ledger, home):
     publish_weeks(ledger, home, W34)
     for name, row in ROWS.items():

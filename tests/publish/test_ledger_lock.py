@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from publish.postgres import on_both
 from publish.processes import Forked
 from sqlalchemy.exc import OperationalError
 
@@ -15,6 +16,7 @@ from ew_pipeline.publish.ledger import Ledger, LedgerError
 from ew_pipeline.week import Week
 
 W34, W35 = Week(2026, 34), Week(2026, 35)
+pytestmark = [pytest.mark.server, on_both]
 
 
 def hold(url: str, home: Path, taken: Path, release: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from publish.factory import held_result, make_result
+from publish.postgres import on_both
 from sqlalchemy import text
 
 from ew_pipeline import schema
@@ -53,6 +54,7 @@ def test_a_published_week_is_live_with_its_flags_and_hashes(ledger, home):
     assert ledger.verify() == []
 
 
+@on_both
 def test_the_flags_come_back_exactly_with_all_that_led_to_them(ledger, home):
     result = make_result(home=home, segments=("food", "toys"))
     found = ledger.flags(publish(ledger, result).id)
@@ -76,6 +78,7 @@ def test_flags_of_one_store(ledger, home):
     assert list(ledger.flags(publication.id, store="S001")["sku_id"]) == ["K001"]
 
 
+@on_both
 def test_frames_have_the_same_types_with_and_without_rows(ledger, home):
     full = make_result(home=home)
     none = full.scores.assign(flagged=False, level=math.nan)
@@ -99,6 +102,7 @@ def test_a_flag_without_history_has_no_level(ledger, home):
 
 
 @pytest.mark.parametrize("value", [0.1 + 0.2, 5e-324, 1e300, -0.0, 1.0, 1 / 3], ids=lambda value: repr(value))
+@on_both
 def test_numbers_survive_the_database_to_the_last_bit(ledger, home, value):
     scores = make_result().scores.assign(expected_units=value)
     publication = publish(ledger, make_result(home=home, scores=scores))
@@ -106,6 +110,7 @@ def test_numbers_survive_the_database_to_the_last_bit(ledger, home, value):
     assert ledger.verify() == []
 
 
+@on_both
 def test_names_in_any_script_survive(ledger, home):
     scores = make_result().scores.assign(store_id=["Zürich 'Süd'", "東京", "a\\b\tc"] * 4)
     scores["sku_id"] = [f"K{number}" for number in range(12)]
@@ -131,6 +136,7 @@ def test_publishing_the_very_same_run_again_writes_nothing(ledger, home):
     assert ledger.head() == head
 
 
+@on_both
 def test_new_inputs_supersede_and_the_old_publication_stays_readable(ledger, home):
     old, new = make_result(home=home), make_result(home=home, seed=1)
     first, second = publish(ledger, old), publish(ledger, new)
@@ -161,6 +167,7 @@ def test_another_hash_is_another_input(ledger, home, part):
     assert publish(ledger, changed).version == 2
 
 
+@on_both
 def test_rollback_makes_the_previous_one_live_again_and_is_itself_recorded(ledger, home):
     first = publish(ledger, make_result(home=home))
     second = publish(ledger, make_result(home=home, seed=1))
@@ -193,6 +200,7 @@ def test_rollback_needs_a_publication_and_a_reason(ledger, home):
         ledger.rollback(W34, by="bo", why=" ")
 
 
+@on_both
 def test_what_was_live_at_a_moment_after_supersedes_and_a_rollback(ledger, home):
     made = [publish(ledger, make_result(home=home, seed=seed)) for seed in range(3)]
     made.append(ledger.rollback(W34, by="bo", why="x"))
@@ -248,6 +256,7 @@ def test_flags_with_a_missing_number_are_refused_and_named(ledger, home):
     assert (ledger.runs(), ledger.publications()) == ((), ())
 
 
+@on_both
 def test_two_flags_of_one_pair_are_refused_as_a_whole(ledger, home):
     scores = make_result().scores.assign(store_id="S000", sku_id="K000")
     with pytest.raises(DataError, match="2 pairs are flagged twice: S000 K000, S000 K000"):
@@ -315,6 +324,7 @@ def test_a_file_that_could_not_be_written_is_said_also_where_the_week_is_unchang
     assert [run.status for run in ledger.runs()] == ["published"]
 
 
+@on_both
 def test_others_publish_while_the_last_file_is_being_written(ledger, ledger_url, home):
     """They take the number that was to be this one's, too."""
 
@@ -329,6 +339,7 @@ def test_others_publish_while_the_last_file_is_being_written(ledger, ledger_url,
     assert ledger.verify() == []
 
 
+@on_both
 def test_a_row_that_was_deleted_by_hand_points_to_the_audit(ledger, home):
     publish(ledger, make_result(home=home))
     with writing(ledger._engine) as connection:
@@ -338,6 +349,7 @@ def test_a_row_that_was_deleted_by_hand_points_to_the_audit(ledger, home):
         publish(ledger, make_result(home=home, seed=1))
 
 
+@on_both
 def test_records_of_a_run_may_hold_any_mapping_and_numpy_values(ledger, home):
     result = make_result(home=home)
     contract = replace(result.contract, rows_read=MappingProxyType({"sales": np.int64(14)}))
@@ -349,6 +361,7 @@ def test_records_of_a_run_may_hold_any_mapping_and_numpy_values(ledger, home):
     assert run.gate == ({"name": "converged", "passed": True, "words": "yes"},)
 
 
+@on_both
 def test_infinite_values_are_kept_as_absent(ledger, home):
     result = make_result(home=home)
     open_end = replace(result.segments[0].theta, alpha_interval=(0.1, math.inf))

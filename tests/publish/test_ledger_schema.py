@@ -11,6 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from publish.factory import make_result
+from publish.postgres import empty, on_both
 from publish.processes import Forked
 from sqlalchemy import Engine, event, inspect, text
 
@@ -27,6 +28,7 @@ def ledger_id(url: str, home: Path) -> str:
         return ledger.head().ledger_id
 
 
+@on_both
 def test_the_migrations_make_the_tables_in_code(ledger):
     with ledger._engine.connect() as connection:
         context = MigrationContext.configure(
@@ -66,12 +68,15 @@ def test_the_weeks_of_a_pair_are_looked_up_by_publication(tmp_path):
         assert any(step.startswith("SEARCH flag_rows USING") and "INDEX" in step for step in plan)
 
 
+@on_both
 def test_the_view_has_the_columns_in_code(ledger):
     with ledger._engine.connect() as connection:
         found = inspect(connection).get_columns("flags")
     assert [column["name"] for column in found] == [column.name for column in flags.columns]
 
 
+@pytest.mark.server
+@on_both
 def test_several_processes_make_one_ledger(ledger_url, home):
     processes = [Forked(ledger_id, ledger_url, home) for _ in range(6)]
     assert len({process.result() for process in processes}) == 1
@@ -94,6 +99,7 @@ def test_a_fresh_sqlite_ledger_is_made_in_few_statements(tmp_path):
     assert 10 < len(statements) < 100
 
 
+@on_both
 def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         with writing(ledger._engine) as connection:
@@ -104,6 +110,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
             assert migrate.schema_version(connection) == "9999"
 
 
+@on_both
 @pytest.mark.parametrize("migrate_it", [True, False])
 def test_a_ledger_of_a_version_no_longer_read_is_refused_and_untouched(ledger_url, home, migrate_it):
     with Ledger.open(ledger_url, home=home) as ledger:
@@ -117,6 +124,7 @@ def test_a_ledger_of_a_version_no_longer_read_is_refused_and_untouched(ledger_ur
             assert migrate.schema_version(connection) == "0004"
 
 
+@on_both
 def test_without_leave_to_migrate_an_absent_ledger_is_an_error(ledger_url, home):
     with pytest.raises(LedgerError, match="does not exist yet"):
         Ledger.open(ledger_url, home=home, migrate=False)
@@ -131,9 +139,8 @@ def test_a_database_with_tables_of_the_same_name_is_refused(tmp_path):
         Ledger.open(f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
+@pytest.mark.server
 def test_other_tables_in_the_same_postgresql_database_do_no_harm(postgres, home):
-    from publish.postgres import empty
-
     url = empty(postgres)
     with Ledger.open(url, home=home) as ledger, writing(ledger._engine) as connection:
         connection.execute(text("DROP TABLE IF EXISTS public.runs"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from publish.factory import make_result
+from publish.postgres import on_both
 from sqlalchemy import text
 
 from ew_pipeline.provenance import canonical_json
@@ -22,8 +24,7 @@ from ew_pipeline.week import Week
 W34, W35 = Week(2026, 34), Week(2026, 35)
 
 
-@pytest.fixture
-def filled(ledger: Ledger, home) -> Ledger:
+def fill(ledger: Ledger, home) -> None:
     """Publications 1 and 2 of W34, 3 of W35 with twelve flags, a rollback 4, a champion, an alert."""
     for result in (
         make_result(home=home),
@@ -37,7 +38,26 @@ def filled(ledger: Ledger, home) -> Ledger:
     alert = {"week": W34, "segment": "all", "kind": "drift", "severity": "high", "words": "x"}
     ledger.append("alerts", [{**alert, "raised_at": moment}])
     assert ledger.verify() == []
-    return ledger
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A home with a filled ledger, made once; tests copy it."""
+    home = tmp_path_factory.mktemp("filled")
+    with Ledger.open(f"sqlite:///{home / 'ledger.db'}", home=home) as ledger:
+        fill(ledger, home)
+    return home
+
+
+@pytest.fixture
+def filled(ledger_url, home, prepared):
+    on_sqlite = ledger_url.startswith("sqlite")
+    if on_sqlite:
+        shutil.copytree(prepared, home, dirs_exist_ok=True)
+    with Ledger.open(ledger_url, home=home) as ledger:
+        if not on_sqlite:
+            fill(ledger, home)
+        yield ledger
 
 
 def tamper(ledger: Ledger, *statements: str) -> None:
@@ -141,7 +161,27 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+ON_POSTGRESQL = (
+    "a flag's probability in the last bit",
+    "a flag's level removed",
+    "a flag deleted",
+    "a publication's time",
+    "the last publication deleted",
+    "an alert deleted",
+)
+
+
+@pytest.mark.parametrize(
+    ("ledger_url", "case"),
+    [
+        *(pytest.param("sqlite", case, id=f"{name}-sqlite") for name, case in CASES.items()),
+        *(
+            pytest.param("postgresql", CASES[name], id=f"{name}-postgresql", marks=pytest.mark.server)
+            for name in ON_POSTGRESQL
+        ),
+    ],
+    indirect=["ledger_url"],
+)
 def test_one_change_is_one_problem_that_names_the_row(filled, case):
     tamper(filled, case.statement)
     assert [(p.kind, p.table, p.key) for p in filled.verify()] == [(case.kind, case.table, case.key)]
@@ -246,6 +286,7 @@ def test_flags_do_not_vanish_with_a_row_that_they_share_columns_with(filled, wha
         assert connection.execute(text(asked)).scalars().all() == [None] * 12
 
 
+@on_both
 def test_what_is_read_is_what_is_verified_whatever_the_view_says(filled):
     """The view is for people's own queries; whoever can write to the database can replace it."""
     before = filled.flags(3)
@@ -268,6 +309,7 @@ def test_values_that_are_no_text_are_findings(filled, value):
     assert [(p.kind, p.key) for p in filled.verify()] == [("edited", "3/4")]
 
 
+@on_both
 def test_all_flags_of_a_publication_deleted(filled):
     tamper(filled, "DELETE FROM flag_rows WHERE publication_id = 1")
     assert [(p.kind, p.key) for p in filled.verify()] == [("deleted", f"1/{n}") for n in range(3)]
@@ -283,6 +325,7 @@ def test_two_flags_that_change_places_are_found(filled):
     assert {p.key for p in filled.verify()} >= {"3/2", "3/3"}
 
 
+@on_both
 def test_flags_hashed_anew_do_not_match_their_publication(filled):
     """The forger edits a flag and makes all row hashes of the publication fit again."""
     rows = filled.table("flags", publication_id=3).to_dict("records")
@@ -419,6 +462,7 @@ def test_another_ledger_in_its_place_is_found(filled, home):
     assert missing.kind == "truncated"
 
 
+@on_both
 def test_a_column_added_later_leaves_old_rows_verified(filled):
     with writing(filled._engine) as connection:
         connection.execute(text("ALTER TABLE runs ADD COLUMN weather TEXT"))

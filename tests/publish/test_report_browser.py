@@ -13,6 +13,8 @@ from publish.factory import held_result, make_result, make_scores
 from ew_pipeline.publish.check_list import write_check_lists
 from ew_pipeline.publish.report import write_report
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def browser():

@@ -190,6 +190,7 @@ answer.to_parquet(sys.argv[3])
 """
 
 
+@pytest.mark.server
 def test_the_champion_predicts_the_same_in_a_fresh_process(computed, settings, fit, tmp_path):
     send(computed(), settings, published="1")
     week = pd.DataFrame(fit.sales.to_long())

@@ -28,6 +28,7 @@ from ew_pipeline.track.facts import week_facts
 from ew_pipeline.track.store import tracking_client
 from ew_pipeline.track.weekly import Tracking
 
+pytestmark = pytest.mark.server
 NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
 
 

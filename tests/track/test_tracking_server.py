@@ -24,6 +24,7 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.track.store import WEEKLY, tracking_client
 from ew_pipeline.track.weekly import TrackedRun
 
+pytestmark = pytest.mark.server
 STARTUP_SECONDS = 180.0
 
 

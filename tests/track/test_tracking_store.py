@@ -40,6 +40,7 @@ def prepare_into(home: Path, noise: Path) -> None:
         prepare_tracking(Settings(home=home))
 
 
+@pytest.mark.server
 def test_four_processes_may_touch_a_fresh_home_at_once(tmp_path, monkeypatch):
     """Forked from a process that has mlflow loaded and nothing else running: all reach the database in the
     same moment, and none inherits the threads and locks of the tests before."""

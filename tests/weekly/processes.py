@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clean_processes import clean
-from weekly.chain import LAST_WEEK, QUICK, sources
+from weekly.chain import LAST_WEEK, QUICK, Untold, sources
 
 from ew_pipeline.errors import EwError
 from ew_pipeline.orchestrate.steps import Steps
+from ew_pipeline.publish.ledger import store
 from ew_pipeline.settings import Settings
 from ew_pipeline.track.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
@@ -32,8 +33,13 @@ class Ended:
     message: str
 
 
+def die(*_: object) -> None:
+    """As by the kernel or a power cut."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Dying(Steps):
-    """Steps that are killed, as by the kernel or a power cut, just before or after one of them."""
+    """Steps that are killed just before or after one of them, or inside it: once the flags are written."""
 
     def __init__(self, at: str | None, when: str) -> None:
         super().__init__(quiet=True)
@@ -42,15 +48,21 @@ class Dying(Steps):
 
     def execute(self, name: str, call: Callable[[], Result], retry: bool) -> Result:
         if name == self.at and self.when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
+        if name == self.at and self.when == "inside":
+            insert = store.insert_flags
+            store.insert_flags = lambda *given: (insert(*given), die())
         result = super().execute(name, call, retry)
         if name == self.at and self.when == "after":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return result
 
 
 def start(home: Path, tables: dict[str, str], **options: Any) -> Any:
-    """Start a week; ``finish`` waits for it. ``at`` and ``when``: the step to die at."""
+    """Start a week, without MLflow unless it is ``tracked``; ``finish`` waits for it.
+
+    ``at`` and ``when``: the step to die at.
+    """
     queue = clean.SimpleQueue()
     process = clean.Process(target=_week, args=(str(home), tables, queue, options))
     process.start()
@@ -74,7 +86,8 @@ def _week(home: str, tables: dict[str, str], queue: Any, options: dict[str, Any]
     changes = {**QUICK, **options.get("changes", {})}
     steps = Dying(options.get("at"), options.get("when", "after"))
     try:
-        with Tracking(settings, early=False) as tracking:  # many die before MLflow is needed
+        # Many die before MLflow is needed.
+        with Tracking(settings, early=False) if options.get("tracked") else Untold() as tracking:
             given = {**sources(tables), **options.get("sources", {})}
             request = make_request(settings, week=LAST_WEEK, changes=changes, **given)
             outcome = run_week(request, settings, steps, tracking)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from weekly.week_tables import WEEK, label, sales_table
+from weekly.week_tables import WEEK, label, leave_docs_out, sales_table
 
 from ew_pipeline.data.snapshot import read_table
 from ew_pipeline.settings import ContractLimits, RunConfig, Settings
@@ -24,6 +24,11 @@ GOOD = sales_table(
       for s in range(3) for k in range(4) for back in range(5)],
     columns=("promo", "format"),
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _without_docs(monkeypatch):
+    leave_docs_out(monkeypatch)
 
 
 def run(home: Path, spec: str | Path, back: int = 0, config: RunConfig = CONFIG) -> tuple[Contract, Snapshot]:

@@ -1,6 +1,7 @@
-"""Killed at any step, and two runs at once: the ledger holds the old publication or the new, never half.
+"""Killed in the middle, and two runs at once: the ledger holds the old publication or the new, never half.
 
 What is killed has a process of its own; what comes after it runs in this one, which has the libraries loaded.
+Killed before and after every step: tests/trials/test_kills.py.
 """
 
 from __future__ import annotations
@@ -16,17 +17,13 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
 WEEK = Week.parse(LAST_WEEK)
-BEFORE_PUBLISHING = (
-    "open the ledger",
-    "check the data",
-    "assemble the matrix",
-    "level from history",
-    "fit the detector",
-    "price the evidence",
-    "decide what to check",
-    "track in MLflow",
-    "write the report",
+MOMENTS = (
+    ("check the data", "after"),
+    ("fit the detector", "after"),
+    ("publish", "before"),
+    ("publish", "inside"),
 )
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +36,11 @@ def ledger_of(home):
 
 
 def test_killed_at_any_step_before_publishing_leaves_nothing_and_the_restart_publishes(tables, tmp_path):
-    for step in BEFORE_PUBLISHING:  # one after the other in one home, as an unlucky week would go
-        killed = run_in_process(tmp_path, tables, at=step)
-        assert killed.code == -signal.SIGKILL, (step, killed)
+    for step, when in MOMENTS:  # one after the other in one home, as an unlucky week would go
+        killed = run_in_process(tmp_path, tables, at=step, when=when)
+        assert killed.code == -signal.SIGKILL, (step, when, killed)
         with ledger_of(tmp_path) as ledger:
-            assert ledger.current(WEEK) is None, step
+            assert ledger.current(WEEK) is None, (step, when)
             assert ledger.verify() == []
     assert run_plainly(tmp_path, tables).status == "published"
     with ledger_of(tmp_path) as ledger:
@@ -58,8 +55,7 @@ def test_killed_right_after_publishing_has_published_and_the_restart_completes_t
     assert not report.exists()
     with ledger_of(tmp_path) as ledger:
         (publication,) = ledger.publications(WEEK)
-    again = run_in_process(tmp_path, tables)
-    assert (again.code, again.status) == (0, "unchanged"), again.message
+    assert run_plainly(tmp_path, tables).status == "unchanged"
     assert report.is_file()
     with ledger_of(tmp_path) as ledger:
         assert ledger.publications(WEEK) == (publication,)

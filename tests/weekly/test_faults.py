@@ -15,6 +15,7 @@ from ew_pipeline.settings import Settings
 from ew_pipeline.week import Week
 
 WEEK = Week.parse(LAST_WEEK)
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

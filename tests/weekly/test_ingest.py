@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from weekly.week_tables import WEEK, label, listing_table, sales_table
+from weekly.week_tables import WEEK, label, leave_docs_out, listing_table, sales_table
 
 from ew_pipeline.data.contract import ContractRejected
 from ew_pipeline.data.simulate import ChainSettings, simulate_chain
@@ -27,6 +27,17 @@ LENIENT = RunConfig(contract=ContractLimits(max_faulty_share=0.5))
 GOOD = sales_table(
     *[(f"0{s}", f"00{k}", back, s + k) for s in range(3) for k in range(4) for back in range(3)]
 )
+
+
+@pytest.fixture
+def with_docs():
+    """For a test that looks at Data Docs."""
+
+
+@pytest.fixture(autouse=True)
+def _without_docs(request, monkeypatch):
+    if "with_docs" not in request.fixturenames:
+        leave_docs_out(monkeypatch)
 
 
 def run(
@@ -122,6 +133,7 @@ def test_every_kind_of_source_gives_the_same_hash(tmp_path):
     assert set(kept(snapshot)["store_id"]) == {"00", "01", "02"}
 
 
+@pytest.mark.usefixtures("with_docs")
 def test_a_simulated_chain_passes_without_a_word(tmp_path, capfd):
     chain = simulate_chain(ChainSettings.small(median_units=8.0), 3)
     paths = chain.write(tmp_path / "in")
@@ -243,6 +255,7 @@ def test_a_store_that_closed_is_no_fault_of_earlier_weeks(tmp_path):
     assert result.segments[0].sales.store_ids.tolist() == ["00", "01"]
 
 
+@pytest.mark.usefixtures("with_docs")
 def test_above_the_share_the_batch_is_rejected_and_every_key_is_written(tmp_path):
     rows = spoilt(spoilt(GOOD, 0, {"units": -1.0}), 3, {"units": -2.0})
     assert rows.loc[[0, 3], "week"].tolist() == [label(), label()]
@@ -515,6 +528,7 @@ def test_plain_sales_are_never_in_the_database(tmp_path, connections):
     assert not any("sales" in text for text in made)
 
 
+@pytest.mark.usefixtures("with_docs")
 def test_in_data_docs_a_week_that_was_not_plain_stands_once(tmp_path):
     now = GOOD[GOOD["week"] == str(WEEK)]
     listing = listing_table(*{(s, k) for s, k in now[["store_id", "sku_id"]].to_numpy()})

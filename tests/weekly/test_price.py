@@ -34,6 +34,7 @@ PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: 
 FRAME = as_frame(PANEL)
 WEEK = PANEL.weeks[30]
 AUTO = {"probability": "auto"}
+pytestmark = pytest.mark.flow
 
 
 def write(frame: pd.DataFrame, folder) -> dict[str, str]:

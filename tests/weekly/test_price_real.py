@@ -17,6 +17,8 @@ from ew_pipeline.week import Week
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "analgesics" / "weekly.parquet"
 
+pytestmark = pytest.mark.flow
+
 
 @pytest.mark.skipif(not DATA.is_file(), reason="the analgesics data are not beside the checkout")
 def test_a_late_week_of_analgesics_is_priced_by_the_backtests_default_policy(tmp_path):

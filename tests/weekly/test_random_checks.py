@@ -23,6 +23,7 @@ from ew_pipeline.week import Week
 
 WEEK = Week.parse(LAST_WEEK)
 SHARE = 0.05
+pytestmark = pytest.mark.flow
 
 
 @given(

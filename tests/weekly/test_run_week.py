@@ -24,6 +24,7 @@ from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.request import change_config, read_config
 
 WEEK = Week.parse(LAST_WEEK)
+pytestmark = pytest.mark.flow
 
 
 def ledger_of(home: Path) -> Ledger:
@@ -40,7 +41,7 @@ def published(tmp_path_factory, tables):
     """(home, outcome) of two weeks in a row, the last of them."""
     home = tmp_path_factory.mktemp("home")
     run_plainly(home, tables, week="2026-W07")
-    return home, run_plainly(home, tables)
+    return home, run_plainly(home, tables, tracked=True)
 
 
 def test_the_week_is_published_with_its_files(published):
@@ -194,7 +195,8 @@ def test_an_override_publishes_and_records_who_and_why(tables, tmp_path, monkeyp
 
 def test_a_shadow_run_is_tracked_and_never_published(published, tables):
     home, outcome = published
-    shadow = run_plainly(home, tables, shadow=True, changes={"detector": {**QUICK["detector"], "rank": 3}})
+    changes = {"detector": {**QUICK["detector"], "rank": 3}}
+    shadow = run_plainly(home, tables, tracked=True, shadow=True, changes=changes)
     assert (shadow.status, int(shadow.exit_code)) == ("shadow", 0)
     assert shadow.result.provenance.mlflow_run_id
     with ledger_of(home) as ledger:

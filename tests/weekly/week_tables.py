@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
+from ew_pipeline.data.contract.gx_run import Validator
 from ew_pipeline.data.snapshot import SnapshotWriter
 from ew_pipeline.settings import RunConfig, Settings
 from ew_pipeline.week import Week
@@ -58,6 +60,11 @@ def make_snapshot(
             assert table is not None
             writer.add(table, attributes)
         return writer.finish()
+
+
+def leave_docs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data Docs are half of the time that a small contract takes."""
+    monkeypatch.setattr(Validator, "build_docs", lambda _, folder: folder / "index.html")
 
 
 def prepared(folder: Path, sales: pd.DataFrame, config: RunConfig = CONFIG, **tables: object) -> Prepared:
