@@ -79,7 +79,7 @@ def parse(command: str) -> tuple[tuple[str, ...], list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_of_a_page_exists(page):
     wrong, commands = [], list(commands_of(page))
-    assert commands
+    assert commands or page.name == "tests.md"  # which is about make and pytest
     for command in commands:
         words, options = parse(command)
         rest = command.split()[len(words) + 1 :]
