@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 from ew_pipeline._version import __version__
 
 if TYPE_CHECKING:
-    from ew_pipeline.algorithm.costs import Costs
-    from ew_pipeline.algorithm.detector import EntrywiseDetector
-    from ew_pipeline.data.sales_matrix import SalesMatrix
+    from ew_pipeline.method.costs import Costs
+    from ew_pipeline.method.detector import EntrywiseDetector
+    from ew_pipeline.method.sales_matrix import SalesMatrix
 
 __all__ = ["Costs", "EntrywiseDetector", "SalesMatrix", "__version__"]
 
 # Loaded at first use, so that `ew --help` and anything else that only needs the package's name does
 # not wait for numba and scipy.
 _HOMES = {
-    "Costs": "ew_pipeline.algorithm.costs",
-    "EntrywiseDetector": "ew_pipeline.algorithm.detector",
-    "SalesMatrix": "ew_pipeline.data.sales_matrix",
+    "Costs": "ew_pipeline.method.costs",
+    "EntrywiseDetector": "ew_pipeline.method.detector",
+    "SalesMatrix": "ew_pipeline.method.sales_matrix",
 }
 
 

@@ -8,14 +8,14 @@ from prefect.client.schemas import State
 from prefect.events import emit_event
 from prefect.states import Completed
 
-from ew_pipeline.monitor.drift.alerts import Alert, list_alerts
-from ew_pipeline.monitor.drift.evidence import evidence
-from ew_pipeline.monitor.drift.markdown import alert_markdown, drift_markdown
-from ew_pipeline.monitor.drift.run import DriftReport, run_drift
-from ew_pipeline.monitor.drift.settings import DriftSettings
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.core.drift_settings import DriftSettings
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.drift.alerts import Alert, list_alerts
+from ew_pipeline.drift.evidence import evidence
+from ew_pipeline.drift.markdown import alert_markdown, drift_markdown
+from ew_pipeline.drift.run import DriftReport, run_drift
+from ew_pipeline.ledger import Ledger
 from flows.steps import PrefectSteps
 
 EVENT = "ew.drift.alert"

@@ -6,9 +6,9 @@ from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.states import Completed, State
 
-from ew_pipeline.data.source_passwords import with_passwords
-from ew_pipeline.evaluate.run import EvaluationReport, EvaluationRequest, run_evaluation
-from ew_pipeline.settings import Settings
+from ew_pipeline.backtest.run import EvaluationReport, EvaluationRequest, run_evaluation
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.intake.source_passwords import with_passwords
 from flows.steps import PrefectSteps
 
 
@@ -21,7 +21,7 @@ def evaluation(
     costs: str = "text",
     policies: list[str] | None = None,
 ) -> State[EvaluationReport]:
-    """Evaluate every publication that is due under ``label``, or one week; see ``ew_pipeline.evaluate.run``.
+    """Evaluate every publication that is due under ``label``, or one week; see ``ew_pipeline.backtest.run``.
 
     Without ``sales``: on what the weekly runs have kept. The state is Evaluated, or Unchanged when nothing
     was due.

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.tasks import exponential_backoff
 
-from ew_pipeline.orchestrate.steps import FIRST_WAIT, RETRIES, Steps, is_transient
+from ew_pipeline.core.steps import FIRST_WAIT, RETRIES, Steps, is_transient
 
 Result = TypeVar("Result")
 

@@ -10,15 +10,15 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.runtime import flow_run
 from prefect.states import Completed, State
 
-from ew_pipeline.data.source_passwords import from_environment
-from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.report import summary_markdown
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
-from ew_pipeline.weekly.follow import follow_drift
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.intake.source_passwords import from_environment
+from ew_pipeline.outputs.report import summary_markdown
+from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week
 from flows.drift import announce
+from flows.follow import follow_drift
 from flows.steps import PrefectSteps
 
 TOP_FLAGS = 20

@@ -19,13 +19,13 @@ clean.set_forkserver_preload(
         "mlflow.store.db.utils",
         "mlflow.tracking",
         "pytest",
-        "ew_pipeline.data.contract.gx_run",
-        "ew_pipeline.data.contract.whole_numbers",  # and with it Great Expectations
-        "ew_pipeline.data.simulate",
-        "ew_pipeline.distribute.run_blocks",
-        "ew_pipeline.distribute.segments",
-        "ew_pipeline.distribute.weeks",
-        "ew_pipeline.publish.report.html",
+        "ew_pipeline.intake.contract.gx_run",
+        "ew_pipeline.intake.contract.whole_numbers",  # and with it Great Expectations
+        "ew_pipeline.simulate",
+        "ew_pipeline.cluster.run_blocks",
+        "ew_pipeline.cluster.segments",
+        "ew_pipeline.cluster.weeks",
+        "ew_pipeline.outputs.report.html",
         "ew_pipeline.weekly.request",
         "ew_pipeline.weekly.run",
     ]

@@ -11,11 +11,11 @@ import sys
 import numpy as np
 
 from ew_pipeline import EntrywiseDetector
-from ew_pipeline.algorithm.als import als
-from ew_pipeline.data.history import trailing_level
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.simulate import ChainSettings, simulate_chain
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.intake.history import trailing_level
+from ew_pipeline.method.large.als import als
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.simulate import ChainSettings, simulate_chain
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 
 def drawn() -> SalesMatrix:

@@ -7,8 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from ew_pipeline import __version__
-from ew_pipeline.cli import EwGroup, app, lazy_command, options
-from ew_pipeline.errors import DataError, FitError, UsageError
+from ew_pipeline.cli.main import EwGroup, app, lazy_command, options
+from ew_pipeline.core.errors import DataError, FitError, UsageError
 
 
 def raising(kind: str) -> None:

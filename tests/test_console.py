@@ -4,8 +4,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ew_pipeline.console import ExitCode, emit_json, fail, step
-from ew_pipeline.errors import DataError, EwError, FitError, UsageError
+from ew_pipeline.core.console import ExitCode, emit_json, fail, step
+from ew_pipeline.core.errors import DataError, EwError, FitError, UsageError
 
 
 @dataclass(frozen=True)

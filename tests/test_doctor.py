@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.doctor import examine
-from ew_pipeline.settings import Settings
+from ew_pipeline.cli.doctor import examine
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.settings import Settings
 
 VARIABLES = ("EW_DATABASE_URL", "EW_SALES", "EW_ORCHESTRATE", "MLFLOW_TRACKING_URI", "PREFECT_API_URL")
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from ew_pipeline.errors import DataError, EwError, FitError, UsageError, name_some
+from ew_pipeline.core.errors import DataError, EwError, FitError, UsageError, name_some
 
 
 def test_str_shows_the_message_and_the_next_step():

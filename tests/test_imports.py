@@ -44,7 +44,7 @@ printed = io.StringIO()
 with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
     import ew_pipeline
     answers["package"] = libraries()
-    import_all("ew_pipeline.algorithm")
+    import_all("ew_pipeline.method")
     answers["algorithm"] = libraries()
     answers["modules"] = sorted(name for name in sys.modules if name.startswith("ew_pipeline."))
     from ew_pipeline import *
@@ -79,7 +79,7 @@ def fresh(tmp_path_factory) -> dict[str, Any]:
 
 
 def test_the_algorithm_imports_only_numeric_libraries(fresh):
-    assert "ew_pipeline.algorithm.factors" in fresh["modules"]  # the walk reached the modules
+    assert "ew_pipeline.method.factors" in fresh["modules"]  # the walk reached the modules
     assert not NOT_IN_THE_ALGORITHM & set(fresh["algorithm"])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import ew_pipeline
 from ew_pipeline import __version__
-from ew_pipeline.provenance import (
+from ew_pipeline.core.provenance import (
     PACKAGE,
     canonical_hash,
     canonical_json,

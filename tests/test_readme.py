@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
+from ew_pipeline.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

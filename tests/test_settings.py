@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from ew_pipeline.settings import RunConfig, Settings
+from ew_pipeline.core.settings import RunConfig, Settings
 
 OURS = ("EW_HOME", "EW_DATABASE_URL", "EW_ORCHESTRATE", "EW_ACTOR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.week import Week
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import Week
 
 
 @pytest.mark.parametrize(

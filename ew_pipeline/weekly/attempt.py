@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ew_pipeline.data._disk import make_private
-from ew_pipeline.data.contract import ContractRejected
-from ew_pipeline.errors import DataError, EwError
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger, RunInfo
-from ew_pipeline.settings import Settings
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.core.disk import make_private
+from ew_pipeline.core.errors import DataError, EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.intake.contract import ContractRejected
+from ew_pipeline.ledger import Ledger, RunInfo
+from ew_pipeline.results import WeekRequest
 
 Result = TypeVar("Result")
 WAIT_SECONDS = 600.0  # for another run of the same week to end

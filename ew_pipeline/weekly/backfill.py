@@ -12,17 +12,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from ew_pipeline.console import ExitCode
-from ew_pipeline.errors import UsageError
-from ew_pipeline.orchestrate.child import end_with_parent
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.backfill_journal import Journal
+from ew_pipeline.core.child import end_with_parent
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.results import WeekRequest
+from ew_pipeline.tracking.weekly import Tracking
+from ew_pipeline.weekly.journal import Journal
 from ew_pipeline.weekly.outcome import WeekDone, run_one_week
-from ew_pipeline.weekly.records import WeekRequest
 
 MakeSteps = Callable[[Week], Steps]
 
@@ -103,7 +103,7 @@ def backfill_weeks(
                 note(known)
         todo = [week for week in weeks if week not in done]
     if settings.dask_address is not None and todo:
-        from ew_pipeline.distribute.weeks import run_weeks
+        from ew_pipeline.cluster.weeks import run_weeks
 
         run_weeks(settings.dask_address, request, todo, settings, note)
     elif parallel > 1 and len(todo) > 1:

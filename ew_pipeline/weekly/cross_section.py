@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.weekly.decide import decide
-from ew_pipeline.weekly.fit import FittedSegment, make_detector
-from ew_pipeline.weekly.pooled_theta import pool_theta
-from ew_pipeline.weekly.prepare import Prepared
-from ew_pipeline.weekly.records import CrossSection
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.decide.flags import decide
+from ew_pipeline.expect.fit import FittedSegment, make_detector
+from ew_pipeline.infer.pooled_theta import pool_theta
+from ew_pipeline.intake.assemble import Prepared
+from ew_pipeline.results import CrossSection
 
 MOST_VARIATIONAL = 20_000  # pairs; beyond, the large tier does as well in a tenth of the time
 MOST_PAIRS = 500_000  # beyond, the second fit takes longer than the rest of the run

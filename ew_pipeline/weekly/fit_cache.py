@@ -14,21 +14,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ew_pipeline.data.panel import Panel
-from ew_pipeline.evaluate.evidence import WeekFit
-from ew_pipeline.provenance import canonical_json
-from ew_pipeline.weekly.kept_files import Arrays, KeptFiles, code_hash
+from ew_pipeline.backtest.evidence import WeekFit
+from ew_pipeline.core.kept_files import Arrays, KeptFiles, code_hash
+from ew_pipeline.core.provenance import canonical_json
+from ew_pipeline.intake.panel import Panel
 
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     "algorithm/*.py",
-    "data/_key_table.py",
-    "data/_level_kernels.py",
-    "data/_row_major.py",
-    "data/history.py",
-    "data/panel.py",
-    "data/sales_matrix.py",
-    "evaluate/evidence.py",
+    "intake/key_table.py",
+    "method/_kernels/level.py",
+    "method/row_major.py",
+    "intake/history.py",
+    "intake/panel.py",
+    "method/sales_matrix.py",
+    "backtest/evidence.py",
 )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ew_pipeline.errors import name_some
-from ew_pipeline.evaluate.policies import HARD
-from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.weekly.records import Coverage, GateCheck, Pricing, SegmentResult
-from ew_pipeline.weekly.totals import ScoreTotals
+from ew_pipeline.backtest.calibration import FEWEST_ANOMALIES, NOTHING
+from ew_pipeline.backtest.policies import HARD
+from ew_pipeline.core.errors import name_some
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.results import Coverage, GateCheck, Pricing, SegmentResult
 
 FLAGGED_SHARE = "flagged share"
 CARRIES = 0.1  # of the weight: a rank that the fit is partly an average over

@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ew_pipeline.monitor.calibration import LabelledWeek
+from ew_pipeline.backtest.calibration import LabelledWeek
+from ew_pipeline.core.kept_files import Arrays, KeptFiles, code_hash
 from ew_pipeline.weekly.fit_cache import SOURCES as FIT_SOURCES
-from ew_pipeline.weekly.kept_files import Arrays, KeptFiles, code_hash
 
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     *FIT_SOURCES,
-    "evaluate/_week_kernels.py",
-    "evaluate/features.py",
-    "evaluate/policies.py",
-    "monitor/calibration.py",
+    "backtest/week_kernels.py",
+    "backtest/features.py",
+    "backtest/policies.py",
+    "backtest/calibration.py",
 )
 Columns = Mapping[str, npt.NDArray[np.float64]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from ew_pipeline.errors import DataError, EwError, FitError, UsageError
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.core.errors import DataError, EwError, FitError, UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.results import WeekRequest
+from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.run import run_week
 
 GOOD = ("published", "unchanged", "shadow")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ew_pipeline.data.assortment import Entries, on_holiday
-from ew_pipeline.data.panel import Panel, panel_from_keys
-from ew_pipeline.evaluate.view import TruthLabels
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
-from ew_pipeline.weekly._coded import CheckRows, CodedSnapshot
+from ew_pipeline.backtest.view import TruthLabels
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.coded import CheckRows, CodedSnapshot
+from ew_pipeline.intake.panel import Panel, panel_from_keys
+from ew_pipeline.intake.ranging import Entries, on_holiday
 
 LEAST_WEEKS = 5  # before the week; the mean that a drop is measured against is over so many
 

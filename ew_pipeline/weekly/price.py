@@ -20,17 +20,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ew_pipeline.algorithm.types import Float
-from ew_pipeline.evaluate.evidence import WeekFits
-from ew_pipeline.evaluate.view import LabelledWeeks, LabelSource, Memory, RuleLabels
-from ew_pipeline.monitor.calibration import FEWEST_ANOMALIES, NOTHING, Calibration
-from ew_pipeline.monitor.recalibrate import fit_weeks, score_week
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.fit import FittedSegment
+from ew_pipeline.backtest.calibration import FEWEST_ANOMALIES, NOTHING, Calibration
+from ew_pipeline.backtest.evidence import WeekFits
+from ew_pipeline.backtest.recalibrate import fit_weeks, score_week
+from ew_pipeline.backtest.view import LabelledWeeks, LabelSource, Memory, RuleLabels
+from ew_pipeline.core.arrays import Float
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.expect.fit import FittedSegment
+from ew_pipeline.intake.assemble import Prepared
+from ew_pipeline.results import Pricing
 from ew_pipeline.weekly.past import Past
-from ew_pipeline.weekly.prepare import Prepared
-from ew_pipeline.weekly.records import Pricing
 
 HISTORY = "history"
 EVIDENCE_WEEKS = 1  # in memory at a time; a week's evidence is twenty numbers per pair

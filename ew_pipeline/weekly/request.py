@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ew_pipeline.data.source_passwords import with_passwords, without_password
-from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import Override, WeekRequest
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.source_passwords import with_passwords, without_password
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.results import Override, WeekRequest
 
 DETECTOR = "detector_"
 

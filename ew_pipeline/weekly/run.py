@@ -11,38 +11,38 @@ from typing import Literal
 
 import pandas as pd
 
-from ew_pipeline.console import ExitCode
-from ew_pipeline.data._disk import writing_to
-from ew_pipeline.evaluate.realised import realised_calibration
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.provenance import code_version, environment
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.ledger import Ledger, Publication
-from ew_pipeline.publish.ledger.publishing import SCORES
-from ew_pipeline.publish.live import show_live
-from ew_pipeline.publish.report import write_report
-from ew_pipeline.publish.scores import write_scores
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.track.weekly import TrackedRun, Tracking
-from ew_pipeline.week import Week
-from ew_pipeline.weekly._later_file import LaterFile
+from ew_pipeline.backtest.realised import realised_calibration
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.disk import writing_to
+from ew_pipeline.core.later_file import LaterFile
+from ew_pipeline.core.provenance import code_version, environment
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.decide.flags import decide
+from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.expect.fit import FittedSegment, fit_segments, save_models
+from ew_pipeline.infer.pooled_theta import pool_theta
+from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
+from ew_pipeline.infer.theta_over_weeks import over_weeks
+from ew_pipeline.intake.assemble import Prepared, assemble, with_levels
+from ew_pipeline.intake.read import ingest
+from ew_pipeline.ledger import Ledger, Publication
+from ew_pipeline.ledger.publishing import SCORES
+from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.scores import write_scores
+from ew_pipeline.results import Contract, Provenance, Snapshot, WeekRequest, WeekResult
+from ew_pipeline.tracking.weekly import TrackedRun, Tracking
 from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.cross_section import cross_section
-from ew_pipeline.weekly.decide import decide
-from ew_pipeline.weekly.fit import FittedSegment, fit_segments, save_models
+from ew_pipeline.weekly.earlier_checks import earlier_checks
 from ew_pipeline.weekly.fit_cache import FitCache
 from ew_pipeline.weekly.gate import gate
-from ew_pipeline.weekly.ingest import ingest
 from ew_pipeline.weekly.labelled_cache import LabelledCache
-from ew_pipeline.weekly.labels import earlier_checks
-from ew_pipeline.weekly.pooled_theta import pool_theta
-from ew_pipeline.weekly.prepare import Prepared, assemble, with_levels
+from ew_pipeline.weekly.live import show_live
 from ew_pipeline.weekly.price import Priced, fit_past_weeks, price
-from ew_pipeline.weekly.records import Contract, Provenance, Snapshot, WeekRequest, WeekResult
 from ew_pipeline.weekly.request import publish_command
-from ew_pipeline.weekly.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
-from ew_pipeline.weekly.theta_over_weeks import over_weeks
-from ew_pipeline.weekly.totals import ScoreTotals
 
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
@@ -233,7 +233,7 @@ def _fit(
         if settings.dask_address is not None:
             steps.say(f"One segment is fitted here: the cluster at {settings.dask_address} is not needed.")
         return fit_segments(prepared, config, folder, settings.threads)
-    from ew_pipeline.distribute.segments import fit_segments_on
+    from ew_pipeline.cluster.segments import fit_segments_on
 
     return fit_segments_on(settings.dask_address, prepared, config, folder, settings)
 

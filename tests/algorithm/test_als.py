@@ -3,13 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm import _als_kernels, _blocks
-from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, gram, half_sweep
-from ew_pipeline.algorithm.als import als, balanced
-from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.svd import zero_filled_svd
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method import entry_blocks
+from ew_pipeline.method.factors import LowRankFactors
+from ew_pipeline.method.large import _als_kernels
+from ew_pipeline.method.large._als_kernels import Lines, Prior, Variance, gram, half_sweep
+from ew_pipeline.method.large.als import als, balanced
+from ew_pipeline.method.paper.svd import zero_filled_svd
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 
 def seeded(seed=0):
@@ -130,7 +131,7 @@ def test_unobserved_rows_and_columns_get_the_mean_of_the_others():
 
 
 def test_result_is_the_same_to_the_bit_for_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(entry_blocks, "WORTH_A_THREAD", 1)
     sales = drawn(6, n=300, m=200)
     one, many = (als(sales, 3, seeded(), threads=k).factors for k in (1, 3))
     np.testing.assert_array_equal(many.left, one.left)

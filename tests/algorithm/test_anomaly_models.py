@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from ew_pipeline.algorithm.anomaly_models import (
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.anomalies import (
     BUILT_IN,
     ExponentialOnset,
     Thinning,
@@ -17,7 +18,6 @@ from ew_pipeline.algorithm.anomaly_models import (
     anomaly_model,
     mean_scale,
 )
-from ew_pipeline.errors import UsageError
 
 
 def test_exponential_onset_with_mean_one_halves_at_every_count() -> None:

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from ew_pipeline import EntrywiseDetector
-from ew_pipeline.algorithm import axis_rates
-from ew_pipeline.algorithm.axis_rates import (
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.sampler.chain import SamplerBudget, run_chain
+from ew_pipeline.method.sampler.state import CountTable, SamplerState
+from ew_pipeline.method.variational import axis_rates
+from ew_pipeline.method.variational.axis_rates import (
     EXTRA_RATES,
     AxisRates,
     efficiency,
@@ -15,16 +20,11 @@ from ew_pipeline.algorithm.axis_rates import (
     line_scale,
     update_axis,
 )
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
-from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
-from ew_pipeline.algorithm.variational import _Factors, _update_axes, fit_variational, start_factors
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.evaluate.experiments.instance import InstanceTask
-from ew_pipeline.evaluate.experiments.robustness import CASES
+from ew_pipeline.method.variational.fit import _Factors, _update_axes, fit_variational, start_factors
+from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
+from ew_pipeline.studies.experiments.instance import InstanceTask
+from ew_pipeline.studies.experiments.robustness import CASES
 
 EXPONENTIAL = exposure_family("exponential")
 BUDGET = SamplerBudget(20, 30, 5, 4)

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm.anomaly_models import anomaly_model
-from ew_pipeline.algorithm.binned import MOST_COUNTS, Grid, bin_counts
-from ew_pipeline.algorithm.binned_theta import binned_theta, calibration, censored_terms, fit_binned
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.likelihood import maximum_likelihood
-from ew_pipeline.algorithm.noise import Poisson
+from ew_pipeline.method.anomalies import anomaly_model
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.large.binned import MOST_COUNTS, Grid, bin_counts
+from ew_pipeline.method.large.theta import binned_theta, calibration, censored_terms, fit_binned
+from ew_pipeline.method.noise import Poisson
+from ew_pipeline.method.paper.likelihood import maximum_likelihood
 
 EXPONENTIAL = exposure_family("exponential")
 

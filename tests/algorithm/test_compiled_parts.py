@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm._double_math import exp_inplace, log_into
-from ew_pipeline.algorithm._layout import CACHE_LINE, lay_out, padded
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large_scores import healthy_probabilities, log_predictive
-from ew_pipeline.algorithm.widening import CHUNK, Widening
+from ew_pipeline.method._kernels.double_math import exp_inplace, log_into
+from ew_pipeline.method._layout import CACHE_LINE, lay_out, padded
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.large.scores import healthy_probabilities, log_predictive
+from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.method.widening import CHUNK, Widening
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

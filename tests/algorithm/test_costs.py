@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm.costs import Costs
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.method.costs import Costs
 
 COST = st.floats(0, 1e308, allow_subnormal=False)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm.costs import Costs
-from ew_pipeline.algorithm.decision import expected_saving, flag_by_cost, flag_with_cap
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.method.costs import Costs
+from ew_pipeline.method.paper.decision import expected_saving, flag_by_cost, flag_with_cap
 
 # Few distinct values, so that ties are common. Eighths are exact in binary: equal savings are equal.
 EIGHTHS = st.integers(0, 8).map(lambda k: k / 8)

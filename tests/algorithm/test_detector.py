@@ -7,14 +7,15 @@ import pytest
 from scipy.special import gammaln, xlogy
 
 from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm import detector as detector_module
-from ew_pipeline.algorithm import selection, tiers
-from ew_pipeline.algorithm.detector import _clear
-from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.tiers import fit_variational_tier
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.metrics import auc
+from ew_pipeline.backtest.metrics import auc
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method import detector as detector_module
+from ew_pipeline.method import selection
+from ew_pipeline.method.detector import _clear
+from ew_pipeline.method.sampler.chain import SamplerBudget
+from ew_pipeline.method.variational import tier
+from ew_pipeline.method.variational.tier import fit_variational_tier
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 BUDGET = SamplerBudget(20, 30, 5, 4)
 MODES = ("auto", "thorough", "variational", "fast", "paper", "paper-practical")
@@ -416,7 +417,7 @@ def test_a_variational_fit_on_the_edge_of_theta_is_not_the_default_s_answer(
         fit = fit_variational_tier(plan, found)
         return replace(fit, theta_=replace(fit.theta_, at_bound=at_bound))
 
-    monkeypatch.setattr("ew_pipeline.algorithm.detector.fit_variational_tier", ended)
+    monkeypatch.setattr("ew_pipeline.method.detector.fit_variational_tier", ended)
     monkeypatch.setattr(EntrywiseDetector, "_choose_tier", lambda *_: (False, "too many pairs to sample"))
     fit = detector(mode).fit(drawn().sales)
     assert fit.mode_ == taken
@@ -427,7 +428,7 @@ def test_overdispersion_that_only_the_chains_see_is_explored_again(monkeypatch):
     """A Poisson path on overdispersed data is done again with negative binomial noise."""
     noisy = drawn(noise="negative_binomial", dispersion_size=2.0)
     monkeypatch.setattr(selection, "NEGLIGIBLE_DISPERSION", 100.0)  # the exploration sees Poisson noise
-    assert not tiers.explore(detector()._plan(noisy.sales, None)).path.negative_binomial
+    assert not tier.explore(detector()._plan(noisy.sales, None)).path.negative_binomial
     fit = detector().fit(noisy.sales)
     assert fit.noise_ == "negative_binomial"
     assert fit.diagnostics_["sampler_runs"] >= 2.0
@@ -435,13 +436,13 @@ def test_overdispersion_that_only_the_chains_see_is_explored_again(monkeypatch):
 
 
 def test_f_is_believed_as_far_as_anomalies_beat_the_null_model():
-    found = tiers.explore(detector()._plan(drawn(anomaly_rate=0.0).sales, None))
+    found = tier.explore(detector()._plan(drawn(anomaly_rate=0.0).sales, None))
     f = np.array([0.0, 0.5, 1.0])
-    at_even = replace(found, null_gain=tiers.NULL_HANDICAP)
-    np.testing.assert_allclose(tiers._believed(at_even, f), [0.5, 0.75, 1.0])
-    np.testing.assert_allclose(tiers._believed(replace(found, null_gain=500.0), f), f)
+    at_even = replace(found, null_gain=tier.NULL_HANDICAP)
+    np.testing.assert_allclose(tier._believed(at_even, f), [0.5, 0.75, 1.0])
+    np.testing.assert_allclose(tier._believed(replace(found, null_gain=500.0), f), f)
     noisy = replace(at_even, path=replace(found.path, negative_binomial=True))
-    np.testing.assert_array_equal(tiers._believed(noisy, f), f)
+    np.testing.assert_array_equal(tier._believed(noisy, f), f)
 
 
 @pytest.mark.parametrize("mode", ["thorough", "variational"])

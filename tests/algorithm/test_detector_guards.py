@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.errors import DataError, FitError, UsageError
+from ew_pipeline.core.errors import DataError, FitError, UsageError
+from ew_pipeline.method.sampler.chain import SamplerBudget
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 BUDGET = SamplerBudget(20, 30, 5, 4)
 MODES = ("auto", "variational", "fast", "paper", "paper-practical")
@@ -191,9 +191,9 @@ def test_almost_nothing_is_flagged_where_there_is_nothing_to_find(mode, seed):
 
 
 def test_a_fit_that_did_not_converge_says_so(monkeypatch):
-    from ew_pipeline.algorithm import thorough
+    from ew_pipeline.method.sampler import tier
 
-    monkeypatch.setattr(thorough, "R_HAT_LIMIT", 0.0)  # no chains can be this close
+    monkeypatch.setattr(tier, "R_HAT_LIMIT", 0.0)  # no chains can be this close
     fit = detector("thorough").fit(SalesMatrix.from_dense(counts()))
     assert fit.converged_ is False
     assert any("did not converge" in words for words in fit.warnings_)

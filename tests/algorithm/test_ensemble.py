@@ -6,8 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ew_pipeline.algorithm._theta_kernels import RATE_CAP, RATE_PENALTY
-from ew_pipeline.algorithm.ensemble import (
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sampler._theta_kernels import RATE_CAP, RATE_PENALTY
+from ew_pipeline.method.sampler.chain import SamplerBudget
+from ew_pipeline.method.sampler.ensemble import (
     NEGLIGIBLE_RATE,
     _hidden,
     _strength,
@@ -19,11 +22,8 @@ from ew_pipeline.algorithm.ensemble import (
     split_r_hat,
     stacking_weights,
 )
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.selection import rank_path
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.selection import rank_path
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 SHORT = SamplerBudget(20, 30, 5, 4)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ew_pipeline import SalesMatrix
-from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.errors import FitError, UsageError
+from ew_pipeline.core.errors import FitError, UsageError
+from ew_pipeline.method.factors import LowRankFactors
 
 
 def test_rates_are_the_products_at_the_observed_pairs():

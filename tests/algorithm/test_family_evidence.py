@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.family_evidence import FamilyChains, bounds, log_bayes_factor
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
-from ew_pipeline.algorithm.sampler_state import CountTable
-from ew_pipeline.algorithm.variational import fit_variational, start_factors
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sampler.chain import SamplerBudget, run_chain
+from ew_pipeline.method.sampler.family_evidence import FamilyChains, bounds, log_bayes_factor
+from ew_pipeline.method.sampler.state import CountTable
+from ew_pipeline.method.variational.fit import fit_variational, start_factors
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 BUDGET = SamplerBudget(50, 120, 6, 16)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.folds import rank_curve
+from ew_pipeline.method.folds import rank_curve
 
 
 def test_scores_are_means_and_the_highest_is_best():

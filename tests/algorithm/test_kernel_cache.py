@@ -21,8 +21,8 @@ from numba.core import event
 
 with event.install_recorder("numba:compile") as record:
     from ew_pipeline import EntrywiseDetector
-    from ew_pipeline.algorithm.als import als
-    from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
+    from ew_pipeline.method.large.als import als
+    from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
 
     sales = draw_sparse(SparseSettings(n=300, m=200, observed=8_000, rank=1), np.random.default_rng(0)).sales
     EntrywiseDetector("large", rank=2).fit(sales)
@@ -44,16 +44,16 @@ def test_a_second_process_compiles_nothing_of_the_large_fit():
 
 
 HELPER = """
-from ew_pipeline.algorithm._numba import njit_inline
-from ew_pipeline.algorithm._of_a_test import TIMES
+from ew_pipeline.core.kernels import njit_inline
+from ew_pipeline.method._of_a_test import TIMES
 
 @njit_inline
 def grown(x):
     return TIMES * x + 1.0
 """
 KERNEL = """
-from ew_pipeline.algorithm._numba import njit
-from ew_pipeline.algorithm import (
+from ew_pipeline.core.kernels import njit
+from ew_pipeline.method import (
     _helper_of_a_test as helper,
 )
 grown = helper.grown
@@ -76,7 +76,7 @@ def package(tmp_path):
 
 
 CALL = """
-from ew_pipeline.algorithm._kernel_of_a_test import kernel
+from ew_pipeline.method._kernel_of_a_test import kernel
 print(kernel(3.0), sum(kernel.stats.cache_hits.values()))
 """
 
@@ -118,16 +118,16 @@ class Law(NamedTuple):
     rate: float
 """
 OF_A_TUPLE = """
-from ew_pipeline.algorithm import _law_of_a_test
-from ew_pipeline.algorithm._numba import njit
+from ew_pipeline.method import _law_of_a_test
+from ew_pipeline.core.kernels import njit
 
 @njit
 def kernel(law):
     return 2.0 * law.rate
 """
 CALL_WITH_A_TUPLE = """
-from ew_pipeline.algorithm._kernel_of_a_test import kernel
-from ew_pipeline.algorithm._law_of_a_test import Law
+from ew_pipeline.method._kernel_of_a_test import kernel
+from ew_pipeline.method._law_of_a_test import Law
 print(kernel(Law(3.0)), sum(kernel.stats.cache_hits.values()))
 """
 
@@ -143,9 +143,7 @@ def test_a_kept_kernel_is_not_read_when_a_type_of_its_arguments_has_gone(package
 
 
 def test_a_source_that_is_not_found_is_an_error(package):
-    unseen = (
-        '"""\nfrom ew_pipeline.algorithm._gone import nothing\n"""\n'  # by Python, which takes it for text
-    )
+    unseen = '"""\nfrom ew_pipeline.method._gone import nothing\n"""\n'  # by Python, which takes it for text
     (package / "_kernel_of_a_test.py").write_text(unseen + KERNEL)
     with pytest.raises(AssertionError, match="_gone, which a kernel is made of, is not in"):
         result_and_hits(package)

@@ -6,33 +6,26 @@ import numpy as np
 import pytest
 
 from ew_pipeline import Costs, EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm import _blocks
-from ew_pipeline.algorithm import als as als_module
-from ew_pipeline.algorithm._als_kernels import Lines, Prior, Variance, half_sweep
-from ew_pipeline.algorithm.als import first_guess
-from ew_pipeline.algorithm.anomaly_models import anomaly_model
-from ew_pipeline.algorithm.both_ways import BothWays
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.factor_state import FactorState, learnt_prior
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import FULL, QUICK
-from ew_pipeline.algorithm.large_rank import (
-    LEAST_SQUARES,
-    POISSON,
-    SWEEPS,
-    large_ranks,
-    sketch,
-    sketch_rows,
-)
-from ew_pipeline.algorithm.large_scores import healthy_probabilities
-from ew_pipeline.algorithm.large_tier import effort_at, spending_on
-from ew_pipeline.algorithm.noise import NegativeBinomial
-from ew_pipeline.algorithm.posterior import healthy_probability
-from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.algorithm.selection import CLEAR_ALPHA
-from ew_pipeline.algorithm.some_rows import entries_of, spread_part
-from ew_pipeline.algorithm.whole_week import fit_large
-from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
+from ew_pipeline.method import entry_blocks
+from ew_pipeline.method.anomalies import anomaly_model
+from ew_pipeline.method.both_ways import BothWays
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.large import als as als_module
+from ew_pipeline.method.large._als_kernels import Lines, Prior, Variance, half_sweep
+from ew_pipeline.method.large.als import first_guess
+from ew_pipeline.method.large.factor_state import FactorState, learnt_prior
+from ew_pipeline.method.large.fit import FULL, QUICK
+from ew_pipeline.method.large.rank import LEAST_SQUARES, POISSON, SWEEPS, large_ranks, sketch, sketch_rows
+from ew_pipeline.method.large.scores import healthy_probabilities
+from ew_pipeline.method.large.some_rows import entries_of, spread_part
+from ew_pipeline.method.large.tier import effort_at, spending_on
+from ew_pipeline.method.large.whole_week import fit_large
+from ew_pipeline.method.noise import NegativeBinomial
+from ew_pipeline.method.paper.posterior import healthy_probability
+from ew_pipeline.method.sampler.chain import SamplerBudget
+from ew_pipeline.method.selection import CLEAR_ALPHA
+from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
 
 EXPONENTIAL = exposure_family("exponential")
 
@@ -194,7 +187,7 @@ def test_fast_is_close_to_large(poisson, fitted):
 
 
 def test_auto_takes_it_above_half_a_million_pairs_and_says_so(monkeypatch, poisson):
-    monkeypatch.setattr("ew_pipeline.algorithm.detector.MOST_VARIATIONAL", 1000)
+    monkeypatch.setattr("ew_pipeline.method.detector.MOST_VARIATIONAL", 1000)
     fit = EntrywiseDetector(rank=3).fit(poisson.sales)
     assert fit.mode_ == "large"
     assert "250,000 pairs" in fit.mode_reason_
@@ -229,8 +222,8 @@ def test_auto_takes_it_where_lines_are_short_and_says_so():
 def test_short_lines_are_sampled_where_they_are_few_or_long_enough_and_overdispersed(
     monkeypatch, line, size, seconds, mode
 ):
-    monkeypatch.setattr("ew_pipeline.algorithm.detector.EASY_SECONDS", seconds)
-    monkeypatch.setattr("ew_pipeline.algorithm.detector.THIN_FROM", 1000)
+    monkeypatch.setattr("ew_pipeline.method.detector.EASY_SECONDS", seconds)
+    monkeypatch.setattr("ew_pipeline.method.detector.THIN_FROM", 1000)
     few = drawn(observed=300 * line, n=100, m=300, rank=1, seed=3, dispersion_size=size)
     budget = SamplerBudget(warm_up=10, draws=10, kept=5)
     fit = EntrywiseDetector(max_rank=2, budget=budget).fit(few.sales)
@@ -274,7 +267,7 @@ def test_with_a_level_the_low_rank_is_the_ratio(mode, poisson):
 
 
 def test_the_result_does_not_depend_on_threads(monkeypatch, poisson):
-    monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1000)
+    monkeypatch.setattr(entry_blocks, "WORTH_A_THREAD", 1000)
     one, three = (EntrywiseDetector("large", n_threads=k).fit(poisson.sales) for k in (1, 3))
     np.testing.assert_array_equal(one.posterior_, three.posterior_)
     np.testing.assert_array_equal(one.expected_sales_, three.expected_sales_)
@@ -283,7 +276,7 @@ def test_the_result_does_not_depend_on_threads(monkeypatch, poisson):
 
 
 def test_blocks_of_lines_give_the_same_bits_on_any_number_of_threads(monkeypatch, poisson):
-    monkeypatch.setattr(_blocks, "WORTH_A_THREAD", 1000)
+    monkeypatch.setattr(entry_blocks, "WORTH_A_THREAD", 1000)
     both = BothWays.of(poisson.sales)
     start = started(both, 3, 0)
     results = []

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
-from ew_pipeline.algorithm.sampler_state import CountTable
-from ew_pipeline.algorithm.variational import fit_variational, start_factors
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.metrics import auc
+from ew_pipeline.backtest.metrics import auc
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sampler.chain import SamplerBudget, run_chain
+from ew_pipeline.method.sampler.state import CountTable
+from ew_pipeline.method.variational.fit import fit_variational, start_factors
 
 BUDGET = SamplerBudget(20, 30, 5, 4)
 

@@ -10,24 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm import likelihood
-from ew_pipeline.algorithm._grouping import group_entries
-from ew_pipeline.algorithm._scoring import from_unbounded, to_unbounded
-from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, Zero, anomaly_model, mean_scale
-from ew_pipeline.algorithm.intervals import (
-    information_interval,
-    profile_interval,
-    theta_from_draws,
-    to_theta,
-)
-from ew_pipeline.algorithm.likelihood import (
-    MixtureProblem,
-    ThetaEstimate,
-    maximise,
-    maximum_likelihood,
-)
-from ew_pipeline.algorithm.noise import NegativeBinomial, Poisson
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.method._grouping import group_entries
+from ew_pipeline.method.anomalies import ExponentialOnset, Thinning, Zero, anomaly_model, mean_scale
+from ew_pipeline.method.intervals import information_interval, profile_interval, theta_from_draws, to_theta
+from ew_pipeline.method.noise import NegativeBinomial, Poisson
+from ew_pipeline.method.paper import likelihood
+from ew_pipeline.method.paper._scoring import from_unbounded, to_unbounded
+from ew_pipeline.method.paper.likelihood import MixtureProblem, ThetaEstimate, maximise, maximum_likelihood
 
 
 def simulate(

@@ -10,17 +10,24 @@ from scipy import stats
 from scipy.special import digamma as scipy_digamma
 from scipy.special import gammainc, gammaln
 
-from ew_pipeline.algorithm import _fast_math as fast
-from ew_pipeline.algorithm import _mixture_kernels as mixture
-from ew_pipeline.algorithm import _sampler_kernels as sampling
-from ew_pipeline.algorithm import _theta_kernels as theta_kernels
-from ew_pipeline.algorithm._gradient_kernels import CURVE_START, GAMMA, THINNING, UNIFORM, ZERO, gradient
-from ew_pipeline.algorithm._variational_kernels import digamma
-from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Thinning, UniformOneSided, UniformOnset
-from ew_pipeline.algorithm.families import GammaExposure, MixedPoisson, UniformExposure, exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler_state import uniform_table
-from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.method._kernels import fast_math as fast
+from ew_pipeline.method._kernels import mixture
+from ew_pipeline.method.anomalies import ExponentialOnset, Thinning, UniformOneSided, UniformOnset
+from ew_pipeline.method.families import GammaExposure, MixedPoisson, UniformExposure, exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.sampler import _sampler_kernels as sampling
+from ew_pipeline.method.sampler import _theta_kernels as theta_kernels
+from ew_pipeline.method.sampler._gradient_kernels import (
+    CURVE_START,
+    GAMMA,
+    THINNING,
+    UNIFORM,
+    ZERO,
+    gradient,
+)
+from ew_pipeline.method.sampler.state import uniform_table
+from ew_pipeline.method.variational._variational_kernels import digamma
 
 COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])
 LOG_FACTORIAL = gammaln(COUNTS + 1.0)

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.anomaly_models import ExponentialOnset, Zero, anomaly_model, mean_scale
-from ew_pipeline.algorithm.moments import match_moments
-from ew_pipeline.algorithm.noise import NegativeBinomial
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.method.anomalies import ExponentialOnset, Zero, anomaly_model, mean_scale
+from ew_pipeline.method.noise import NegativeBinomial
+from ew_pipeline.method.paper.moments import match_moments
 
 
 def simulate(family: str, alpha: float, rate: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

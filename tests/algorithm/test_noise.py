@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ew_pipeline.algorithm.noise import NegativeBinomial, Poisson, estimate_dispersion, noise_log_pmf
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.noise import NegativeBinomial, Poisson, estimate_dispersion, noise_log_pmf
 
 
 def test_poisson_by_hand() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ew_pipeline.algorithm._numba import BASELINE, kernel_target
+from ew_pipeline.core.kernels import BASELINE, kernel_target
 
 FIT = """
 import sys
 import numpy as np
 from ew_pipeline import Costs, EntrywiseDetector
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 square = np.random.default_rng(0).random((300, 300))
 found = {"exp": np.exp(square), "product": square @ square}

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm.anomaly_models import BUILT_IN, ExponentialOnset, Thinning, Zero
-from ew_pipeline.algorithm.ideal import ideal_healthy_probability
-from ew_pipeline.algorithm.noise import NegativeBinomial, NoiseModel, Poisson
-from ew_pipeline.algorithm.posterior import drop_probability, healthy_probability
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.anomalies import BUILT_IN, ExponentialOnset, Thinning, Zero
+from ew_pipeline.method.noise import NegativeBinomial, NoiseModel, Poisson
+from ew_pipeline.method.paper.ideal import ideal_healthy_probability
+from ew_pipeline.method.paper.posterior import drop_probability, healthy_probability
 
 families = st.sampled_from(sorted(BUILT_IN))
 shares = st.floats(0.0, 1.0)

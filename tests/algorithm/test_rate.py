@@ -4,12 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ew_pipeline.algorithm.rate import (
-    expected_rates,
-    flag_by_rate,
-    greedy_rate_solution,
-)
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.method.paper.rate import expected_rates, flag_by_rate, greedy_rate_solution
 
 TWENTIETHS = st.integers(0, 20).map(lambda k: k / 20)
 

@@ -7,18 +7,18 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from ew_pipeline.algorithm import _sampler_kernels as kernels
-from ew_pipeline.algorithm import _theta_kernels as theta_kernels
-from ew_pipeline.algorithm._adaptation import THETA_SCALES, first_scales
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.rate_posterior import NEGLIGIBLE_RATE
-from ew_pipeline.algorithm.sampler import SamplerBudget, _trajectory, run_chain
-from ew_pipeline.algorithm.sampler_state import SHAPE_GRID, CountTable, SamplerState
-from ew_pipeline.algorithm.variational import VariationalFit, fit_variational, start_factors
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.sampler import _sampler_kernels as kernels
+from ew_pipeline.method.sampler import _theta_kernels as theta_kernels
+from ew_pipeline.method.sampler._adaptation import THETA_SCALES, first_scales
+from ew_pipeline.method.sampler.chain import SamplerBudget, _trajectory, run_chain
+from ew_pipeline.method.sampler.rate_posterior import NEGLIGIBLE_RATE
+from ew_pipeline.method.sampler.state import SHAPE_GRID, CountTable, SamplerState
+from ew_pipeline.method.variational.fit import VariationalFit, fit_variational, start_factors
+from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 SHORT = SamplerBudget(20, 30, 5, 4)
 FAMILIES = ("exponential", "thinning", "zero", "uniform", "uniform_onset")

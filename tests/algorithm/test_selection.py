@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm import selection
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.selection import (
+from ew_pipeline.method import selection
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.selection import (
     candidate_ranks,
     choose_family,
     choose_noise,
@@ -16,7 +16,7 @@ from ew_pipeline.algorithm.selection import (
     rank_path,
     rival_fit,
 )
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 FAMILIES = ("exponential", "thinning", "zero", "uniform_onset")
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.algorithm.soft_impute import soft_impute, soft_impute_to_rank
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.paper.soft_impute import soft_impute, soft_impute_to_rank
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 
 def seeded(seed=0):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.svd import thin_svd, zero_filled_svd
-from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.method.paper.svd import thin_svd, zero_filled_svd
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 
 def seeded(seed=0):

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import digamma
 
-from ew_pipeline.algorithm import _sweep_kernels as kernels
-from ew_pipeline.algorithm._numba import FAST_MATH
-from ew_pipeline.algorithm._scoring_kernels import moved_in_logits, scoring_direction
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.families import GammaExposure, exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.variational import _Factors
-from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.core.kernels import FAST_MATH
+from ew_pipeline.method.families import GammaExposure, exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.variational import _sweep_kernels as kernels
+from ew_pipeline.method.variational._scoring_kernels import moved_in_logits, scoring_direction
+from ew_pipeline.method.variational.fit import _Factors
+from ew_pipeline.method.variational.theta import Parameters
 
 SHARES = [0.9, 0.12]  # above and below one pair in SPREAD_FROM
 

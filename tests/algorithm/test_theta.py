@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.theta import Theta
 
 GOOD = {
     "alpha": 0.2,

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm import theta_leaps
-from ew_pipeline.algorithm._theta_kernels import theta_prior
-from ew_pipeline.algorithm.cavity_theta import Parameters
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
-from ew_pipeline.algorithm.sampler_state import CountTable, SamplerState
-from ew_pipeline.algorithm.theta_leaps import ThetaLeaps
-from ew_pipeline.algorithm.variational import fit_variational, start_factors
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sampler import leaps as theta_leaps
+from ew_pipeline.method.sampler._theta_kernels import theta_prior
+from ew_pipeline.method.sampler.chain import SamplerBudget, run_chain
+from ew_pipeline.method.sampler.leaps import ThetaLeaps
+from ew_pipeline.method.sampler.state import CountTable, SamplerState
+from ew_pipeline.method.variational.fit import fit_variational, start_factors
+from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 NB = {"noise": "negative_binomial", "dispersion_size": 5.0}
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm import thorough, tiers
-from ew_pipeline.algorithm.sampler import SamplerBudget
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.sampler import tier
+from ew_pipeline.method.sampler.chain import SamplerBudget
+from ew_pipeline.method.variational import tier as tiers
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 BUDGET = SamplerBudget(20, 30, 5, 4)
 
@@ -31,7 +32,7 @@ def test_anomalies_that_passed_for_overdispersion_are_found_by_the_chains():
     plan = planned(family="thinning", alpha=0.4)
     mistaken = tiers.explore(replace(plan, noise="negative_binomial"))
     assert mistaken.path.negative_binomial
-    fit = thorough.fit_thorough(plan, mistaken, BUDGET)
+    fit = tier.fit_thorough(plan, mistaken, BUDGET)
     assert fit.noise_ == "poisson"
     assert fit.anomaly_ == "thinning"
     assert fit.theta_.anomaly_rate == pytest.approx(0.15, abs=0.03)
@@ -42,7 +43,7 @@ def test_overdispersion_stays_overdispersion():
     plan = planned(noise="negative_binomial", dispersion_size=3.0, alpha=0.1)
     found = tiers.explore(plan)
     assert found.path.negative_binomial
-    fit = thorough.fit_thorough(plan, found, BUDGET)
+    fit = tier.fit_thorough(plan, found, BUDGET)
     assert fit.noise_ == "negative_binomial"
     assert fit.dispersion_size_ == pytest.approx(3.0, rel=0.3)
 
@@ -53,18 +54,18 @@ def test_f_is_averaged_with_the_cavity_estimate_where_that_can_be_trusted(monkey
     found = tiers.explore(plan)
 
     def fitted():
-        return thorough.fit_thorough(replace(plan, rng=np.random.default_rng(5)), found, BUDGET)
+        return tier.fit_thorough(replace(plan, rng=np.random.default_rng(5)), found, BUDGET)
 
     average = tiers.average_restarts(plan, found)
     nothing = replace(average.best, left=np.zeros_like(average.best.left))
     cavity = replace(average, kept=(nothing,), healthy=np.ones(1600), means=np.zeros(1600))
-    monkeypatch.setattr(thorough, "average_restarts", lambda plan, found: cavity)
+    monkeypatch.setattr(tier, "average_restarts", lambda plan, found: cavity)
     fit = fitted()
-    monkeypatch.setattr(thorough, "CAVITY_WEIGHT", 0.0)
+    monkeypatch.setattr(tier, "CAVITY_WEIGHT", 0.0)
     alone = fitted()
     monkeypatch.undo()
     weight = fit.diagnostics_["weight_of_cavity"]
-    assert 0.5 * thorough.CAVITY_WEIGHT < weight <= thorough.CAVITY_WEIGHT
+    assert 0.5 * tier.CAVITY_WEIGHT < weight <= tier.CAVITY_WEIGHT
     share = 1.0 - weight
     np.testing.assert_allclose(fit.anomaly_probability_, share * alone.anomaly_probability_)
     np.testing.assert_allclose(fit.expected_sales_, share * alone.expected_sales_)
@@ -75,21 +76,21 @@ def test_the_cavity_estimate_has_as_much_of_a_say_as_noise_is_known_to_be_poisso
     """Chains a quarter of whose draws have next to Poisson noise leave it a quarter of its weight."""
     plan = planned(alpha=0.1)
     found = tiers.explore(plan)
-    sampled = thorough.sample_families(plan, found, BUDGET)
+    sampled = tier.sample_families(plan, found, BUDGET)
     sizes = np.where(np.arange(sampled.ensemble.size_draws.size) % 4 == 0, 1000.0, 20.0)
     doubtful = replace(sampled, ensemble=replace(sampled.ensemble, size_draws=sizes))
-    monkeypatch.setattr(thorough, "_settle_noise", lambda plan, found, budget: (plan, found, doubtful))
-    fit = thorough.fit_thorough(plan, found, BUDGET)
+    monkeypatch.setattr(tier, "_settle_noise", lambda plan, found, budget: (plan, found, doubtful))
+    fit = tier.fit_thorough(plan, found, BUDGET)
     assert fit.noise_ == "poisson"
-    assert fit.diagnostics_["weight_of_cavity"] == pytest.approx(thorough.CAVITY_WEIGHT / 4.0, rel=0.01)
+    assert fit.diagnostics_["weight_of_cavity"] == pytest.approx(tier.CAVITY_WEIGHT / 4.0, rel=0.01)
 
 
 def test_the_cavity_estimate_which_knows_no_uniform_onset_has_no_say_on_one(monkeypatch):
     plan = planned(alpha=0.1)
     found = tiers.explore(plan)
-    sampled = replace(thorough.sample_families(plan, found, BUDGET), onset_weight=1.0)
-    monkeypatch.setattr(thorough, "_settle_noise", lambda plan, found, budget: (plan, found, sampled))
-    assert thorough.fit_thorough(plan, found, BUDGET).diagnostics_["weight_of_cavity"] == 0.0
+    sampled = replace(tier.sample_families(plan, found, BUDGET), onset_weight=1.0)
+    monkeypatch.setattr(tier, "_settle_noise", lambda plan, found, budget: (plan, found, sampled))
+    assert tier.fit_thorough(plan, found, BUDGET).diagnostics_["weight_of_cavity"] == 0.0
 
 
 @pytest.mark.parametrize(("onset_weight", "noise"), [(0.9, "auto"), (0.1, "negative_binomial")])
@@ -99,11 +100,11 @@ def test_overdispersed_chains_go_to_the_path_for_noise_unless_they_favour_the_on
     plan = planned(alpha=0.1)
     found = tiers.explore(plan)
     assert not found.path.negative_binomial
-    sampled = thorough.sample_families(plan, found, BUDGET)
+    sampled = tier.sample_families(plan, found, BUDGET)
     sizes = np.full_like(sampled.ensemble.size_draws, 20.0)
     noisy = replace(sampled, ensemble=replace(sampled.ensemble, size_draws=sizes), onset_weight=onset_weight)
-    monkeypatch.setattr(thorough, "sample_families", lambda plan, found, budget: noisy)
-    settled, _, _ = thorough._settle_noise(plan, found, BUDGET)
+    monkeypatch.setattr(tier, "sample_families", lambda plan, found, budget: noisy)
+    settled, _, _ = tier._settle_noise(plan, found, BUDGET)
     assert settled.noise == noise
 
 
@@ -112,27 +113,27 @@ def test_overdispersed_chains_go_to_the_path_for_noise_unless_they_favour_the_on
 )
 def test_the_cavity_estimate_has_no_say_on_overdispersed_or_sparse_data(settings):
     plan = planned(alpha=0.1, **settings)
-    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    fit = tier.fit_thorough(plan, tiers.explore(plan), BUDGET)
     assert fit.diagnostics_["weight_of_cavity"] == 0.0
 
 
 @pytest.mark.parametrize(("size", "cautious"), [(1.5, True), (8.0, False)])
 def test_f_is_taken_cautiously_where_noise_is_too_strong_to_know_the_rate(size, cautious):
     plan = planned(noise="negative_binomial", dispersion_size=size, alpha=0.5, mean=4.0, anomaly_rate=0.02)
-    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    fit = tier.fit_thorough(plan, tiers.explore(plan), BUDGET)
     assert (fit.diagnostics_["caution"] < 1.0) == cautious
 
 
 def test_f_is_taken_cautiously_where_data_are_few():
     """By how many pairs a line has of the twelve it needs."""
     plan = planned(observed_share=0.1)
-    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    fit = tier.fit_thorough(plan, tiers.explore(plan), BUDGET)
     assert fit.diagnostics_["caution"] == pytest.approx(plan.sales.n_observed / 80 / 12.0)
 
 
 def test_what_is_asked_for_is_not_settled_by_chains():
     plan = replace(planned(family="thinning", alpha=0.4), noise="negative_binomial", anomaly="exponential")
-    fit = thorough.fit_thorough(plan, tiers.explore(plan), BUDGET)
+    fit = tier.fit_thorough(plan, tiers.explore(plan), BUDGET)
     assert fit.noise_ == "negative_binomial"
     assert fit.anomaly_ == "exponential"
     assert fit.diagnostics_["posterior_shape"] == 1.0
@@ -142,35 +143,35 @@ def test_what_is_asked_for_is_not_settled_by_chains():
 def test_the_shape_of_anomalies_is_learnt(family):
     plan = planned(family=family, alpha=0.4)
     found = tiers.explore(replace(plan, anomaly="exponential"))
-    sampled = thorough.sample_families(plan, found, BUDGET)
+    sampled = tier.sample_families(plan, found, BUDGET)
     assert sampled.family == family
     shape = np.median(sampled.ensemble.shape_draws)
-    assert shape > thorough.MIDDLE_SHAPE if family == "thinning" else shape < 2.0
+    assert shape > tier.MIDDLE_SHAPE if family == "thinning" else shape < 2.0
 
 
 def test_no_chain_is_spent_on_an_onset_that_is_out_of_the_question():
     plan = planned(alpha=0.9)
     found = tiers.explore(plan)
-    assert found.family_scores["uniform_onset"] < found.family_scores["exponential"] + thorough.ONSET_HOPELESS
-    sampled = thorough.sample_families(plan, found, BUDGET)
+    assert found.family_scores["uniform_onset"] < found.family_scores["exponential"] + tier.ONSET_HOPELESS
+    sampled = tier.sample_families(plan, found, BUDGET)
     assert sampled.onset_weight == 0.0
     assert sampled.ensemble.alpha_draws.max() != 0.5  # the onset's alpha
 
 
 def test_widened_draws_keep_their_median_and_their_range():
     draws = np.random.default_rng(0).uniform(0.05, 0.2, 401)
-    wide = thorough._widened(draws, 0.0, 0.4, 1.5)
+    wide = tier._widened(draws, 0.0, 0.4, 1.5)
     assert np.median(wide) == pytest.approx(np.median(draws))
     assert np.ptp(wide) > np.ptp(draws)
     assert ((wide > 0.0) & (wide < 0.4)).all()
-    np.testing.assert_allclose(thorough._widened(draws, 0.0, 0.4, 1.0), draws)
+    np.testing.assert_allclose(tier._widened(draws, 0.0, 0.4, 1.0), draws)
 
 
 def test_noise_around_a_level_from_history_is_not_questioned(monkeypatch):
     def questioned(plan):
         raise AssertionError(f"explored again with noise {plan.noise}")
 
-    monkeypatch.setattr(thorough, "explore", questioned)
+    monkeypatch.setattr(tier, "explore", questioned)
     rng = np.random.default_rng(4)
     level = rng.gamma(3.0, 10.0, (40, 60))
     wrong = rng.random(level.shape) < 0.04

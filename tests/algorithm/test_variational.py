@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from ew_pipeline.algorithm import _variational_kernels as kernels
-from ew_pipeline.algorithm.cavity_theta import information_theta
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.variational import SHAPE_BOUNDS, fit_variational, gamma_shape, start_factors
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.variational import _variational_kernels as kernels
+from ew_pipeline.method.variational.fit import SHAPE_BOUNDS, fit_variational, gamma_shape, start_factors
+from ew_pipeline.method.variational.theta import information_theta
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 EXPONENTIAL = exposure_family("exponential")
 

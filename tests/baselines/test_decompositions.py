@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.baselines.decomposed import METHODS, distance, largest
-from ew_pipeline.baselines.rmc import BOUND
-from ew_pipeline.baselines.stable_pcp import stable_pcp
-from ew_pipeline.data.sales_matrix import SalesMatrix
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.studies.baselines.decomposed import METHODS, distance, largest
+from ew_pipeline.studies.baselines.rmc import BOUND
+from ew_pipeline.studies.baselines.stable_pcp import stable_pcp
 
 SHAPE = (20, 24)
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.bench import command
-from ew_pipeline.bench.contenders import CONTENDERS, Contender
-from ew_pipeline.bench.growth import exponent, last_exponent
-from ew_pipeline.bench.measure import medians
-from ew_pipeline.bench.requirements import of_fits
-from ew_pipeline.bench.stored import Size, load, store
-from ew_pipeline.cli import app
-from ew_pipeline.data.synthetic_sparse import SparseSettings, draw_sparse
-from ew_pipeline.errors import UsageError
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.studies.bench import command
+from ew_pipeline.studies.bench.contenders import CONTENDERS, Contender
+from ew_pipeline.studies.bench.growth import exponent, last_exponent
+from ew_pipeline.studies.bench.measure import medians
+from ew_pipeline.studies.bench.requirements import of_fits
+from ew_pipeline.studies.bench.stored import Size, load, store
+from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import pytest
 from publish.postgres import empty, postgres_server
 from typer.testing import CliRunner
 
-from ew_pipeline.bench.ledger import measure, refuse_ledger
-from ew_pipeline.bench.published_weeks import draw_scores, draw_week
-from ew_pipeline.cli import app
-from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.studies.bench.ledger import measure, refuse_ledger
+from ew_pipeline.studies.bench.published_weeks import draw_scores, draw_week
 
 SMALL = ["bench", "ledger", "--weeks", "3", "--flags", "40", "--pairs", "2000", "--json"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.bench.page import BEGIN, END
-from ew_pipeline.cli import app
-from ew_pipeline.errors import UsageError
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.studies.bench.page import BEGIN, END
 
 
 def steps(observed, seconds):

@@ -2,12 +2,7 @@
 
 import pytest
 
-from ew_pipeline.bench.pipeline import (
-    END,
-    START,
-    of_pipeline,
-    tool_costs,
-)
+from ew_pipeline.studies.bench.pipeline import END, START, of_pipeline, tool_costs
 
 
 def test_what_the_tools_add_is_summed_and_judged():

@@ -7,11 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from ew_pipeline import EntrywiseDetector
-from ew_pipeline.algorithm import ensemble, selection, tiers
-from ew_pipeline.algorithm.sampler import MOST_FOR_LONG_CHAINS, SamplerBudget
-from ew_pipeline.bench.small import Fits, of_weeks, requirements
-from ew_pipeline.cli import app
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
+from ew_pipeline.cli.main import app
+from ew_pipeline.method import selection
+from ew_pipeline.method.sampler import ensemble
+from ew_pipeline.method.sampler.chain import MOST_FOR_LONG_CHAINS, SamplerBudget
+from ew_pipeline.method.variational import tier
+from ew_pipeline.studies.bench.small import Fits, of_weeks, requirements
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 
 def test_the_command_prints_all_figures_with_what_is_required():
@@ -58,7 +60,7 @@ def work(monkeypatch):
         counted["chains"] += 1
         counted["passes"] += chain.passes
 
-    for module in (selection, tiers):
+    for module in (selection, tier):
         counting(module, "fit_variational", add_fit)
     counting(ensemble, "run_chain", add_chain)
     return counted

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ew_pipeline.algorithm.anomaly_models import BUILT_IN, AnomalyModel, anomaly_model
-from ew_pipeline.algorithm.intervals import information_interval, to_theta
-from ew_pipeline.algorithm.likelihood import MixtureProblem, maximum_likelihood
-from ew_pipeline.algorithm.noise import Poisson, noise_log_pmf
-from ew_pipeline.algorithm.posterior import healthy_probability
+from ew_pipeline.method.anomalies import BUILT_IN, AnomalyModel, anomaly_model
+from ew_pipeline.method.intervals import information_interval, to_theta
+from ew_pipeline.method.noise import Poisson, noise_log_pmf
+from ew_pipeline.method.paper.likelihood import MixtureProblem, maximum_likelihood
+from ew_pipeline.method.paper.posterior import healthy_probability
 
 
 @dataclass(frozen=True)

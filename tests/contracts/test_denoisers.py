@@ -11,11 +11,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.als import als
-from ew_pipeline.algorithm.soft_impute import soft_impute_to_rank
-from ew_pipeline.algorithm.svd import zero_filled_svd
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.large.als import als
+from ew_pipeline.method.paper.soft_impute import soft_impute_to_rank
+from ew_pipeline.method.paper.svd import zero_filled_svd
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 # More sweeps than by default: equivariance is a property of the converged answer.
 DENOISERS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ew_pipeline.baselines.decomposed import METHODS, RANK, SHARE
-from ew_pipeline.data.panel import Panel
-from ew_pipeline.evaluate.registry import all_policies
-from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels, TruthLabels
+from ew_pipeline.backtest.registry import all_policies
+from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
+from ew_pipeline.intake.panel import Panel
+from ew_pipeline.studies.baselines.decomposed import METHODS, RANK, SHARE
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluate"))
 from chain_of_weeks import shuffled_after, simulated

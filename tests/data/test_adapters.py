@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.data.adapters.breakfast import read_breakfast
-from ew_pipeline.data.adapters.datasets import DATASETS
-from ew_pipeline.data.adapters.dominicks import read_dominicks
-from ew_pipeline.data.adapters.freshretailnet import read_freshretailnet
-from ew_pipeline.data.adapters.m5 import read_m5
-from ew_pipeline.errors import DataError
-from ew_pipeline.evaluate.tables import read_history
+from ew_pipeline.backtest.tables import read_history
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.studies.datasets.breakfast import read_breakfast
+from ew_pipeline.studies.datasets.datasets import DATASETS
+from ew_pipeline.studies.datasets.dominicks import read_dominicks
+from ew_pipeline.studies.datasets.freshretailnet import read_freshretailnet
+from ew_pipeline.studies.datasets.m5 import read_m5
 
 
 def test_freshretailnet_sums_hours_to_weeks_and_drops_the_short_one(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.data.assortment import (
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.intake.ranging import (
     Listing,
     WeekRows,
     choose_rule,
@@ -17,7 +18,6 @@ from ew_pipeline.data.assortment import (
     reporting,
     sold_in,
 )
-from ew_pipeline.errors import UsageError
 
 SHAPE = (3, 4)
 NONE = np.empty(0, dtype=np.int64)

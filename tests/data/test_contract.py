@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ew_pipeline.data.contract import suites, validate_table
-from ew_pipeline.data.contract.gx_run import Validator
-from ew_pipeline.errors import EwError, UsageError
-from ew_pipeline.schema import TABLES
+from ew_pipeline.core.errors import EwError, UsageError
+from ew_pipeline.core.schema import TABLES
+from ew_pipeline.intake.contract import suites, validate_table
+from ew_pipeline.intake.contract.gx_run import Validator
 
 ROOT = Path(__file__).resolve().parents[2]
 # Made by the reader before the suite sees the table; each suite says so.
@@ -212,7 +212,7 @@ def test_validation_is_silent_and_leaves_nothing_behind_and_passes_over_a_spark_
     program = (
         "from pathlib import Path\n"
         "import pandas as pd\n"
-        "from ew_pipeline.data.contract import validate_table\n"
+        "from ew_pipeline.intake.contract import validate_table\n"
         "home = Path.cwd().parent\n"
         "frame = pd.DataFrame({'store_id': ['A'], 'sku_id': '1', 'week': '2026-W34', 'outcome': 'gone'})\n"
         "assert validate_table('checks', frame).faults\n"

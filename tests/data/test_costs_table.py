@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.data.costs_table import ALL, CostRows, price_pairs
+from ew_pipeline.intake.costs_table import ALL, CostRows, price_pairs
 
 SHAPE = (3, 2)
 STORE, SKU = np.repeat(np.arange(3), 2), np.tile(np.arange(2), 3)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ew_pipeline.data.history import trailing_level, trailing_mean
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.simulate import ChainSettings, simulate_chain
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.intake.history import trailing_level, trailing_mean
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.simulate import ChainSettings, simulate_chain
 
 WEEKS = [f"2026-W{w:02d}" for w in range(1, 11)]
 NOW = WEEKS[-1]

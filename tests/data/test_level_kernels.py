@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, gammaln, logit, xlogy
 
-from ew_pipeline.data import history
-from ew_pipeline.data._key_table import MOST_RUNS, fill_table, pair_rows
-from ew_pipeline.data._level_kernels import weigh_weeks
-from ew_pipeline.data.history import LEAST_LEVEL, panel_level, trailing_level
-from ew_pipeline.data.panel import Panel, compact
-from ew_pipeline.errors import DataError
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.intake import history
+from ew_pipeline.intake.history import LEAST_LEVEL, panel_level, trailing_level
+from ew_pipeline.intake.key_table import MOST_RUNS, fill_table, pair_rows
+from ew_pipeline.intake.panel import Panel, compact
+from ew_pipeline.method._kernels.level import weigh_weeks
 
 
 def plain_level(panel: Panel, t: int, weeks: int, prior_weeks: float | None, rank: int) -> np.ndarray:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.data.long_parquet import sales_from_parquet
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import DataError
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.method.long_parquet import sales_from_parquet
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 
 def drawn(seed, pairs=60, weeks=("2026-W30",), integer_ids=False):

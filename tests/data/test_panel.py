@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.data.panel import Panel, fill_ranged_zeros, panel_from_codes
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.intake.panel import Panel, fill_ranged_zeros, panel_from_codes
 
 WEEKS = ("w0", "w1", "w2", "w3")
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.data.contract import ContractRejected, gx_run
-from ew_pipeline.data.contract import plain_sales as module
-from ew_pipeline.data.contract.plain_sales import as_frame, plain_sales
-from ew_pipeline.data.contract.reading import open_table, week_texts
-from ew_pipeline.schema import SALES
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly import ingest as ingesting
-from ew_pipeline.weekly.prepare import prepare
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.core.schema import SALES
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake import read as ingesting
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.contract import ContractRejected, gx_run
+from ew_pipeline.intake.contract import plain_sales as module
+from ew_pipeline.intake.contract.plain_sales import as_frame, plain_sales
+from ew_pipeline.intake.contract.reading import open_table, week_texts
+from ew_pipeline.results import WeekRequest
 
 WEEK = Week(2026, 34)
 BEFORE = WEEK.shift(-1)

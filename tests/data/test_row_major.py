@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from ew_pipeline.data._row_major import row_major
+from ew_pipeline.method.row_major import row_major
 
 entries = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 2**31 - 1)), max_size=60)
 

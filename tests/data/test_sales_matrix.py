@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-import ew_pipeline.data.sales_matrix as module
+import ew_pipeline.method.sales_matrix as module
 from ew_pipeline import SalesMatrix
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
 
 #        milk bread eggs
 # north    4    0    .        . = not observed; the 0 is a sale of nothing

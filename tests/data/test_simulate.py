@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.simulate import ChainSettings, SimulatedChain, StoreFormat, simulate_chain
-from ew_pipeline.data.simulate.settings import iso_weeks
-from ew_pipeline.errors import UsageError
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.simulate import ChainSettings, SimulatedChain, StoreFormat, simulate_chain
+from ew_pipeline.simulate.settings import iso_weeks
 
 TABLES = ("sales", "listing", "costs", "checks", "stores", "skus", "truth")
 KEYS = ["store_id", "sku_id", "week"]

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from ew_pipeline.data.source_passwords import passwords_in_environment, with_passwords, without_password
-from ew_pipeline.errors import UsageError
-from ew_pipeline.settings import Settings
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.intake.source_passwords import passwords_in_environment, with_passwords, without_password
 from ew_pipeline.weekly.request import make_request, publish_command
 
 WHOLE = "postgresql+psycopg://ana:Sekret@db/chain#query=select * from sales"

@@ -11,8 +11,8 @@ import duckdb
 import pandas as pd
 import pytest
 
-from ew_pipeline.data.sources import open_source
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.intake.sources import open_source
 
 ROWS = pd.DataFrame(
     {

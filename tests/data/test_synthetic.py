@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ew_pipeline.data import synthetic
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.errors import DataError, UsageError
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.studies import ensemble
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 FAMILIES = ("exponential", "thinning", "zero", "uniform_onset", "uniform")
 MEAN_FACTOR = {"exponential": 0.3, "thinning": 0.3, "zero": 0.0, "uniform_onset": 0.5, "uniform": 0.3}
 
 
-def draw(seed: int = 0, **overrides) -> synthetic.SyntheticInstance:
+def draw(seed: int = 0, **overrides) -> ensemble.SyntheticInstance:
     return draw_instance(EnsembleSettings(**overrides), np.random.default_rng(seed))
 
 
@@ -81,7 +81,7 @@ def test_anomalous_sales_have_the_mean_factor_of_their_family(family):
 
 
 def test_exponential_onset_has_mean_alpha_not_rate_alpha():
-    exposure = synthetic._draw_exposure("exponential", 0.2, 50_000, np.random.default_rng(0))
+    exposure = ensemble._draw_exposure("exponential", 0.2, 50_000, np.random.default_rng(0))
     assert exposure.mean() == pytest.approx(0.2, rel=0.03)
 
 
@@ -110,11 +110,11 @@ def test_poisson_noise_has_variance_mean():
 
 def test_healthy_probability_of_two_cells_by_hand():
     # M = 2, p_A = 1/2, nothing sold when anomalous: x = 0 gives e^-2/(e^-2 + 1), x = 1 must be healthy.
-    f = synthetic._healthy_probability(np.array([0, 1]), np.array([2.0, 2.0]), 0.5, 0.0, "zero", None)
+    f = ensemble._healthy_probability(np.array([0, 1]), np.array([2.0, 2.0]), 0.5, 0.0, "zero", None)
     assert f[0] == pytest.approx(np.exp(-2) / (np.exp(-2) + 1), rel=1e-12)
     assert f[1] == 1.0
     # Exponential onset, alpha M = 1: geometric, P(0) = 1/2, P(1) = 1/4; healthy P(0) = e^-2, P(1) = 2 e^-2.
-    f = synthetic._healthy_probability(np.array([0, 1]), np.array([2.0, 2.0]), 0.2, 0.5, "exponential", None)
+    f = ensemble._healthy_probability(np.array([0, 1]), np.array([2.0, 2.0]), 0.2, 0.5, "exponential", None)
     healthy = 0.8 * np.array([np.exp(-2), 2 * np.exp(-2)])
     np.testing.assert_allclose(f, healthy / (healthy + 0.2 * np.array([0.5, 0.25])), rtol=1e-12)
 
@@ -123,7 +123,7 @@ def test_healthy_probability_of_two_cells_by_hand():
 def test_anomalous_distribution_matches_integration_over_the_exposure(family):
     x, M = np.arange(30), 4.0
     alpha = MEAN_FACTOR[family]
-    got = np.exp(synthetic._log_pmf_anomalous(x, np.full(30, M), alpha, family))
+    got = np.exp(ensemble._log_pmf_anomalous(x, np.full(30, M), alpha, family))
     density, top = {
         "exponential": (lambda e: np.exp(-e / alpha) / alpha, 20.0),
         "uniform": (lambda e: 1 / (2 * alpha), 2 * alpha),
@@ -141,7 +141,7 @@ def test_anomalous_distribution_matches_integration_over_the_exposure(family):
 
 def test_negative_binomial_truth_uses_the_negative_binomial():
     x, M = np.arange(20), np.full(20, 3.0)
-    got = synthetic._log_pmf_healthy(x, M, 2.0)
+    got = ensemble._log_pmf_healthy(x, M, 2.0)
     np.testing.assert_allclose(got, stats.nbinom.logpmf(x, 2.0, 2 / (2 + 3)), rtol=1e-10)
 
 
@@ -227,20 +227,20 @@ def test_block_missing_keeps_every_row_and_column(seed, n, m, share):
     rng = np.random.default_rng(seed)
     if share < 1 / min(n, m):
         with pytest.raises(UsageError, match="observed_share"):
-            synthetic._draw_blocks(n, m, share, rng)
+            ensemble._draw_blocks(n, m, share, rng)
         return
-    observed = synthetic._draw_blocks(n, m, share, rng)
+    observed = ensemble._draw_blocks(n, m, share, rng)
     assert observed.any(axis=0).all()
     assert observed.any(axis=1).all()
 
 
 def test_block_missing_is_made_of_blocks_with_the_expected_share():
     rng = np.random.default_rng(0)
-    patterns = [synthetic._draw_blocks(23, 57, 0.634, rng) for _ in range(400)]
+    patterns = [ensemble._draw_blocks(23, 57, 0.634, rng) for _ in range(400)]
     assert np.mean(patterns) == pytest.approx(0.634, abs=0.005)
     # Every block is lost with the same probability: no corner of the matrix is safer than another.
     assert np.abs(np.mean(patterns, axis=0) - 0.634).max() < 0.12
-    square = synthetic._draw_blocks(100, 100, 0.5, rng).reshape(10, 10, 10, 10)
+    square = ensemble._draw_blocks(100, 100, 0.5, rng).reshape(10, 10, 10, 10)
     assert np.all(square.all(axis=(1, 3)) | ~square.any(axis=(1, 3)))
     assert square.mean() == 0.5
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.week import Week
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import Week
 
 ZONES = ("UTC", "America/New_York", "Asia/Tokyo")
 MONDAYS = pd.to_datetime(["2026-08-17", "2026-10-26"])  # in summer and in winter
@@ -21,8 +21,8 @@ RIGHT, REFUSED = ["2026-W34", "2026-W44"], [None, None]
 SCRIPT = """
 import datetime as dt, json, sqlite3, sys
 import duckdb
-from ew_pipeline.data.contract.reading import open_table, week_texts
-from ew_pipeline.schema import SALES
+from ew_pipeline.intake.contract.reading import open_table, week_texts
+from ew_pipeline.core.schema import SALES
 
 sqlite3.register_converter("timestamptz", lambda cell: dt.datetime.fromisoformat(cell.decode()).astimezone())
 found = {}

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from weekly.chain import Untold
 
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.distribute.run_blocks import run_blocks
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.settings import Settings
+from ew_pipeline.cluster.run_blocks import run_blocks
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.weekly.request import make_request
 
 WEEK = "2026-W30"

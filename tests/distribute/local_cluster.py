@@ -205,7 +205,7 @@ def working_on(client: Client, prefix: str) -> str | None:
 
 
 def without_package() -> None:
-    sys.modules["ew_pipeline.distribute.cluster"] = None  # type: ignore[assignment]
+    sys.modules["ew_pipeline.cluster.connection"] = None  # type: ignore[assignment]
 
 
 def for_another_processor() -> None:
@@ -216,7 +216,7 @@ def for_another_processor() -> None:
 
 def with_quick_weeks() -> None:
     """On a worker: weeks are taken or refused as they are, but a week that is taken only takes its time."""
-    from ew_pipeline.distribute import weeks
+    from ew_pipeline.cluster import weeks
     from ew_pipeline.weekly.outcome import WeekDone
 
     def run_one_week(request: Any, *_: object) -> WeekDone:

@@ -9,17 +9,17 @@ import pytest
 from distribute.block_week import run
 from distribute.local_cluster import bare_cluster, ends, lost, sleeps
 
-from ew_pipeline.distribute import cluster as cluster_module
-from ew_pipeline.distribute import waiting
-from ew_pipeline.distribute import weeks as weeks_module
-from ew_pipeline.distribute.cluster import ClusterError
-from ew_pipeline.distribute.segments import fit_segments_on
-from ew_pipeline.distribute.weeks import run_weeks
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.prepare import Prepared
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.cluster import connection as cluster_module
+from ew_pipeline.cluster import waiting
+from ew_pipeline.cluster import weeks as weeks_module
+from ew_pipeline.cluster.connection import ClusterError
+from ew_pipeline.cluster.segments import fit_segments_on
+from ew_pipeline.cluster.weeks import run_weeks
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.assemble import Prepared
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.results import WeekRequest
 
 SAID = {"workers": "has had no workers for", "scheduler": "is gone"}
 

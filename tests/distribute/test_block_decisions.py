@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from distribute.block_week import WEEK, M, N, run, scores_of
 
-from ew_pipeline.algorithm.row_blocks import LocalBlocks, Prediction
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.distribute import decide, run_blocks
-from ew_pipeline.distribute.decide import ToCheck, decide_block, decide_by_blocks, rows_to_check
-from ew_pipeline.errors import DataError
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
+from ew_pipeline.cluster import decide, run_blocks
+from ew_pipeline.cluster.decide import ToCheck, decide_block, decide_by_blocks, rows_to_check
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.method.large.row_blocks import LocalBlocks, Prediction
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 FIRST = ["expected_saving", "store_id", "sku_id"]
 pytestmark = pytest.mark.server

@@ -20,15 +20,15 @@ from distribute.local_cluster import (
 )
 from distribute.losing import look_often, lose_a_backfill, lose_a_week_by_blocks
 
-from ew_pipeline.distribute import cluster as cluster_module
-from ew_pipeline.distribute import waiting
-from ew_pipeline.distribute import weeks as weeks_module
-from ew_pipeline.distribute.cluster import ClusterError, connected
-from ew_pipeline.distribute.waiting import ended, gathered
-from ew_pipeline.distribute.weeks import run_weeks
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.cluster import connection as cluster_module
+from ew_pipeline.cluster import waiting
+from ew_pipeline.cluster import weeks as weeks_module
+from ew_pipeline.cluster.connection import ClusterError, connected
+from ew_pipeline.cluster.waiting import ended, gathered
+from ew_pipeline.cluster.weeks import run_weeks
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.results import WeekRequest
 
 pytestmark = pytest.mark.server
 

@@ -16,20 +16,20 @@ from distributed import wait
 from typer.testing import CliRunner
 from weekly.chain import Untold
 
-from ew_pipeline.algorithm.row_blocks import column_totals
-from ew_pipeline.cli import app
-from ew_pipeline.console import ExitCode
-from ew_pipeline.data.coded_text import CodedText
-from ew_pipeline.distribute import partitions as partitions_module
-from ew_pipeline.distribute.cluster import ClusterError, connected
-from ew_pipeline.distribute.decide import pairs_without_sales
-from ew_pipeline.distribute.file_rows import FileRows, Reading
-from ew_pipeline.distribute.partitions import TOGETHER, load_blocks, partition_files, take_census
-from ew_pipeline.errors import DataError
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.provenance import file_hash
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.cli.main import app
+from ew_pipeline.cluster import partitions as partitions_module
+from ew_pipeline.cluster.connection import ClusterError, connected
+from ew_pipeline.cluster.decide import pairs_without_sales
+from ew_pipeline.cluster.file_rows import FileRows, Reading
+from ew_pipeline.cluster.partitions import TOGETHER, load_blocks, partition_files, take_census
+from ew_pipeline.core.coded_text import CodedText
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.core.provenance import file_hash
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.method.large.row_blocks import column_totals
 from ew_pipeline.weekly.request import make_request
 
 WEEK = "2026-W30"
@@ -254,7 +254,7 @@ def test_a_worker_that_is_lost_with_the_ids_is_named(cluster, tmp_path, monkeypa
 
 
 def test_a_relative_path_is_the_same_folder_on_workers_that_are_elsewhere(cluster, tmp_path, monkeypatch):
-    from ew_pipeline.distribute.run_blocks import run_blocks
+    from ew_pipeline.cluster.run_blocks import run_blocks
 
     (tmp_path / "sales").mkdir()
     two_files(tmp_path / "sales")
@@ -277,7 +277,7 @@ def noisy_week(folder, files, week, seed=0):
 
 def test_stores_whose_file_is_missing_with_their_past_are_missed(cluster, tmp_path):
     """They were published the week before; a store that was not for long enough is no longer expected."""
-    from ew_pipeline.distribute.run_blocks import run_blocks
+    from ew_pipeline.cluster.run_blocks import run_blocks
 
     settings = Settings(home=tmp_path / "home", dask_address=cluster)
     lenient = {"detector": {"rank": 1}, "gate": {"max_flagged_share": 1, "min_pairs": 1}}

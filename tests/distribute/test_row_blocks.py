@@ -13,27 +13,27 @@ from distribute.local_cluster import one_killed, working_on
 from typer.testing import CliRunner
 from weekly.chain import Untold
 
-from ew_pipeline.algorithm.both_ways import BothWays
-from ew_pipeline.algorithm.detector import EntrywiseDetector
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.large import FULL
-from ew_pipeline.algorithm.large_blocks import fit_large_blocks
-from ew_pipeline.algorithm.large_rank import sketch
-from ew_pipeline.algorithm.row_blocks import LocalBlocks, column_totals
-from ew_pipeline.algorithm.whole_week import fit_large
-from ew_pipeline.cli import app
-from ew_pipeline.console import ExitCode
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.distribute.bench import measure, write_partitions
-from ew_pipeline.distribute.cluster import connected
-from ew_pipeline.distribute.partitions import Reading, census, load_blocks, read_block, take_census
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.due import due_publications
-from ew_pipeline.evaluate.view import RuleLabels
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.backtest.due import due_publications
+from ew_pipeline.backtest.view import RuleLabels
+from ew_pipeline.cli.main import app
+from ew_pipeline.cluster.connection import connected
+from ew_pipeline.cluster.partitions import Reading, census, load_blocks, read_block, take_census
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.method.both_ways import BothWays
+from ew_pipeline.method.detector import EntrywiseDetector
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.large.blocks import fit_large_blocks
+from ew_pipeline.method.large.fit import FULL
+from ew_pipeline.method.large.rank import sketch
+from ew_pipeline.method.large.row_blocks import LocalBlocks, column_totals
+from ew_pipeline.method.large.whole_week import fit_large
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.studies.bench.dask import measure, write_partitions
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 

@@ -16,22 +16,22 @@ from distributed import Client
 from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, sources, write_chain
 
-from ew_pipeline.cli import app
-from ew_pipeline.console import ExitCode
-from ew_pipeline.distribute import cluster as cluster_module
-from ew_pipeline.distribute import weeks as weeks_module
-from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected
-from ew_pipeline.distribute.segments import fit_segments_on
-from ew_pipeline.distribute.weeks import run_weeks
-from ew_pipeline.doctor import examine
-from ew_pipeline.monitor.audit.verify import verify
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.model import load_model
-from ew_pipeline.week import Week
+from ew_pipeline.audit.verify import verify
+from ew_pipeline.cli.doctor import examine
+from ew_pipeline.cli.main import app
+from ew_pipeline.cluster import connection as cluster_module
+from ew_pipeline.cluster import weeks as weeks_module
+from ew_pipeline.cluster.connection import ClusterError, check_workers, connected
+from ew_pipeline.cluster.segments import fit_segments_on
+from ew_pipeline.cluster.weeks import run_weeks
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.results import Snapshot, WeekRequest
+from ew_pipeline.tracking.model import load_model
 from ew_pipeline.weekly.backfill import backfill_weeks
-from ew_pipeline.weekly.prepare import prepare
-from ew_pipeline.weekly.records import Snapshot, WeekRequest
 from ew_pipeline.weekly.request import make_request
 
 WEEKS = [Week(2026, 7), Week(2026, 8)]
@@ -103,7 +103,7 @@ def test_a_backfill_survives_a_killed_worker_and_equals_one_made_here(cluster, t
 
 
 def _is_tracking():
-    from ew_pipeline.distribute import weeks
+    from ew_pipeline.cluster import weeks
 
     return weeks._tracking is not None
 

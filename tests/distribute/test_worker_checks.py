@@ -20,19 +20,19 @@ from distribute.local_cluster import (
 from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, Untold, sources, write_chain
 
-from ew_pipeline.algorithm.row_blocks import column_totals
-from ew_pipeline.cli import app
-from ew_pipeline.console import ExitCode
-from ew_pipeline.distribute import cluster as cluster_module
-from ew_pipeline.distribute import waiting
-from ew_pipeline.distribute import weeks as weeks_module
-from ew_pipeline.distribute.cluster import ClusterError, check_workers, connected, fingerprint
-from ew_pipeline.distribute.partitions import Reading, load_blocks, take_census
-from ew_pipeline.distribute.weeks import Refused, run_on_worker, run_weeks
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import WeekRequest
+from ew_pipeline.cli.main import app
+from ew_pipeline.cluster import connection as cluster_module
+from ew_pipeline.cluster import waiting
+from ew_pipeline.cluster import weeks as weeks_module
+from ew_pipeline.cluster.connection import ClusterError, check_workers, connected, fingerprint
+from ew_pipeline.cluster.partitions import Reading, load_blocks, take_census
+from ew_pipeline.cluster.weeks import Refused, run_on_worker, run_weeks
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.method.large.row_blocks import column_totals
+from ew_pipeline.results import WeekRequest
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ew_pipeline.data.panel import Panel
-from ew_pipeline.week import Week
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.panel import Panel
 
 FIRST = Week(2025, 40)
 

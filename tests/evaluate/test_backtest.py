@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 from chain_of_weeks import as_frame, shuffled_after, simulated
 
-from ew_pipeline.baselines.ignore import Ignore
-from ew_pipeline.baselines.trailing import TrailingRule
-from ew_pipeline.data.panel import Panel
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.data.sources import open_source
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.backtest import backtest, verdict
-from ew_pipeline.evaluate.command import evaluate
-from ew_pipeline.evaluate.policies import Calibrated, History, Score
-from ew_pipeline.evaluate.view import PastView, RuleLabels, TruthLabels
-from ew_pipeline.monitor.recalibrate import score_week
+from ew_pipeline.backtest.backtest import backtest, verdict
+from ew_pipeline.backtest.baselines.ignore import Ignore
+from ew_pipeline.backtest.baselines.trailing import TrailingRule
+from ew_pipeline.backtest.policies import Calibrated, History, Score
+from ew_pipeline.backtest.recalibrate import score_week
+from ew_pipeline.backtest.view import PastView, RuleLabels, TruthLabels
+from ew_pipeline.cli.evaluate import evaluate
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.intake.panel import Panel
+from ew_pipeline.intake.sources import open_source
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 CALIBRATED = "calibrated-history"
 
@@ -194,7 +194,7 @@ def test_no_page_of_a_backtest_shows_the_password_of_its_sales(chain, tmp_path, 
     weeks, opened = chain[0].weeks, open_source
     monkeypatch.setenv("EW_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(
-        "ew_pipeline.evaluate.tables.open_source",
+        "ew_pipeline.backtest.tables.open_source",
         lambda _, connection: opened(str(tmp_path / "sales.parquet"), connection),
     )
     evaluate(sales="postgresql://ana:Sekret@db#table=s", first=weeks[9], last=weeks[9], policy=["trailing"])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.cost import expected_cost, ideal_flags, regret
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.studies.cost import expected_cost, ideal_flags, regret
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 F = np.array([0.9, 0.5, 0.1])
 FALSE_ALARM = np.array([1.0, 2.0, 3.0])

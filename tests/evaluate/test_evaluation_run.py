@@ -13,20 +13,20 @@ import pytest
 from browser import chromium, open_page
 from weekly.chain import run_plainly, write_chain
 
-from ew_pipeline.console import plain
-from ew_pipeline.data.sources import open_source
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.command import evaluate
-from ew_pipeline.evaluate.kept_sales import read_kept
-from ew_pipeline.evaluate.realised import realised_calibration
-from ew_pipeline.evaluate.run import EvaluationRequest, document, run_evaluation
-from ew_pipeline.evaluate.tables import read_history
-from ew_pipeline.monitor.audit.findings import Finding
-from ew_pipeline.monitor.audit.verify import verify
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.audit.findings import Finding
+from ew_pipeline.audit.verify import verify
+from ew_pipeline.backtest.kept_sales import read_kept
+from ew_pipeline.backtest.realised import realised_calibration
+from ew_pipeline.backtest.run import EvaluationRequest, document, run_evaluation
+from ew_pipeline.backtest.tables import read_history
+from ew_pipeline.cli.evaluate import evaluate
+from ew_pipeline.core.console import plain
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.sources import open_source
+from ew_pipeline.ledger import Ledger
 
 pytestmark = pytest.mark.flow
 WEEK, LATER = "2026-W11", "2026-W16"
@@ -123,7 +123,7 @@ def test_a_second_evaluation_adds_nothing(report, home):
 
 def test_a_new_version_of_the_labels_is_evaluated_beside_the_old(report, home, tmp_path, monkeypatch):
     copy = shutil.copytree(home, tmp_path / "home")
-    monkeypatch.setattr("ew_pipeline.evaluate.view.LABEL_VERSION", "2")
+    monkeypatch.setattr("ew_pipeline.backtest.view.LABEL_VERSION", "2")
     again = run_evaluation(EvaluationRequest(policies=FEW), Settings(home=copy), Steps(quiet=True))
     assert [done.publication.id for done in again.weeks] == [1, 2]
     assert evaluations(copy)["label_version"].tolist() == ["1", "1", "2", "2"]
@@ -177,7 +177,7 @@ def test_a_file_of_sales_gives_the_same_figures_as_the_kept_snapshots(
 ):
     copy = shutil.copytree(home, tmp_path / "home")
     monkeypatch.setattr(
-        "ew_pipeline.evaluate.tables.open_source",
+        "ew_pipeline.backtest.tables.open_source",
         lambda spec, connection: open_source(tables["sales"] if "://" in spec else spec, connection),
     )
     url = "postgresql://ana:Sekret@db#table=sales"
@@ -217,7 +217,7 @@ def test_outside_truth_needs_no_later_week(home, tables, tmp_path):
 
 
 def test_mlflow_has_a_run_per_evaluation_and_gets_back_what_it_lost(report, home, tmp_path):
-    from ew_pipeline.track.store import tracking_client
+    from ew_pipeline.tracking.store import tracking_client
 
     copy = shutil.copytree(home, tmp_path / "home")
     settings = Settings(home=copy)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.evaluate.experiments import auc, limits
-from ew_pipeline.evaluate.experiments.record import ROC_GRID, Record, roc_on_grid
-from ew_pipeline.evaluate.metrics import true_positive_rate_at
+from ew_pipeline.backtest.metrics import true_positive_rate_at
+from ew_pipeline.studies.experiments import auc, limits
+from ew_pipeline.studies.experiments.record import ROC_GRID, Record, roc_on_grid
 
 BASE = Record(
     case="ensemble",

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.experiments.chain import build, verdicts_of
-from ew_pipeline.evaluate.experiments.chain_week import (
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.studies.experiments.chain import build, verdicts_of
+from ew_pipeline.studies.experiments.chain_week import (
     BOTH_RANK_1,
     CROSS,
     IGNORE,

@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.detector import EntrywiseDetector
-from ew_pipeline.data.synthetic import EnsembleSettings
-from ew_pipeline.errors import FitError, UsageError
-from ew_pipeline.evaluate.experiments.instance import InstanceTask, run_instance
-from ew_pipeline.evaluate.experiments.record import Record
+from ew_pipeline.core.errors import FitError, UsageError
+from ew_pipeline.method.detector import EntrywiseDetector
+from ew_pipeline.studies.ensemble import EnsembleSettings
+from ew_pipeline.studies.experiments.instance import InstanceTask, run_instance
+from ew_pipeline.studies.experiments.record import Record
 
 SMALL = EnsembleSettings(n=20, m=24, rank=1, mean=5.0, alpha=0.1, anomaly_rate=0.15)
 

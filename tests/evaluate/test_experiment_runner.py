@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from ew_pipeline.errors import EwError, FitError, UsageError
-from ew_pipeline.evaluate import table2
-from ew_pipeline.evaluate.experiments import chain, options, runner
-from ew_pipeline.evaluate.experiments.runner import IN_THIS_PROCESS, Study, code_hash
-from ew_pipeline.monitor.drift.study import fitted, retail
+from ew_pipeline.core.errors import EwError, FitError, UsageError
+from ew_pipeline.studies import table2
+from ew_pipeline.studies.drift import fitted, retail
+from ew_pipeline.studies.experiments import chain, options, runner
+from ew_pipeline.studies.experiments.runner import IN_THIS_PROCESS, Study, code_hash
 
 DONE: list[int] = []
 

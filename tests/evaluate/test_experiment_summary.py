@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.evaluate.experiments.record import (
-    RateRecord,
-    Record,
-    ThetaRecord,
-    calibration_counts,
-)
-from ew_pipeline.evaluate.experiments.requirements import Requirement, judge
-from ew_pipeline.evaluate.experiments.summary import (
+from ew_pipeline.studies.experiments.record import RateRecord, Record, ThetaRecord, calibration_counts
+from ew_pipeline.studies.experiments.requirements import Requirement, judge
+from ew_pipeline.studies.experiments.summary import (
     log_log_slope,
     pooled_calibration,
     summarise,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from chain_of_weeks import simulated
 
-from ew_pipeline.evaluate.policies import Calibrated
-from ew_pipeline.evaluate.registry import CALIBRATED
-from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels, TruthLabels
-from ew_pipeline.monitor.recalibrate import fit_weeks, score_week
+from ew_pipeline.backtest.policies import Calibrated
+from ew_pipeline.backtest.recalibrate import fit_weeks, score_week
+from ew_pipeline.backtest.registry import CALIBRATED
+from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
 
 PANEL, _ = simulated(stores=8, skus=10, weeks=20)
 T = PANEL.n_weeks - 1

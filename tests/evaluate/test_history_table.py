@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.tables import read_history, read_truth
+from ew_pipeline.backtest.tables import read_history, read_truth
+from ew_pipeline.core.errors import DataError, UsageError
 
 ROWS = pd.DataFrame(
     {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.data.assortment import WeekRows
-from ew_pipeline.evaluate.kept_sales import _history, _KeptWeek
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
+from ew_pipeline.backtest.kept_sales import _history, _KeptWeek
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.ranging import WeekRows
 
 STORES, SKUS = np.array(["S0", "S1"]), np.array(["K0", "K1", "K2"])
 NAN = np.nan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.data.panel import Panel
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.labels import LABEL_VERSION, label_week, maturity
+from ew_pipeline.backtest.labels import LABEL_VERSION, label_week, maturity
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.intake.panel import Panel
 
 NAN = np.nan
 

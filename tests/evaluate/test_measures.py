@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ew_pipeline.evaluate.experiments.display import number
-from ew_pipeline.evaluate.measures import measure
-from ew_pipeline.evaluate.parts import Band, Outcomes, lift_in_top
-from ew_pipeline.evaluate.priced import COSTS
+from ew_pipeline.backtest.measures import measure
+from ew_pipeline.backtest.parts import Band, Outcomes, lift_in_top
+from ew_pipeline.backtest.priced import COSTS
+from ew_pipeline.studies.experiments.display import number
 
 Y = np.array([True, False, False, False] * 6)
 OUTCOMES = Outcomes(

@@ -3,13 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.metrics import (
-    auc,
-    average_precision,
-    calibration_table,
-    true_positive_rate_at,
-)
+from ew_pipeline.backtest.metrics import auc, average_precision, calibration_table, true_positive_rate_at
+from ew_pipeline.core.errors import DataError, UsageError
 
 # Few distinct scores, so that ties are common.
 RANKED = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25)

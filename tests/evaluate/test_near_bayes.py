@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.anomaly_models import anomaly_model
-from ew_pipeline.algorithm.families import exposure_family
-from ew_pipeline.algorithm.observations import Observations
-from ew_pipeline.algorithm.sampler import SamplerBudget, run_chain
-from ew_pipeline.algorithm.sampler_state import CountTable
-from ew_pipeline.algorithm.selection import rank_path
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.evaluate.experiments.near_bayes import ensemble_weights, near_bayes, weighted_sums
+from ew_pipeline.method.anomalies import anomaly_model
+from ew_pipeline.method.families import exposure_family
+from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.sampler.chain import SamplerBudget, run_chain
+from ew_pipeline.method.sampler.state import CountTable
+from ew_pipeline.method.selection import rank_path
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
+from ew_pipeline.studies.experiments.near_bayes import ensemble_weights, near_bayes, weighted_sums
 
 THINNED = EnsembleSettings(
     n=30, m=25, rank=2, mean=6.0, observed_share=0.9, family="thinning", alpha=0.2, anomaly_rate=0.2

@@ -9,10 +9,10 @@ import pytest
 from chain_of_weeks import as_frame, shuffled_after, simulated
 from weekly.chain import run_plainly
 
-from ew_pipeline.evaluate.run import EvaluationRequest, run_evaluation
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.backtest.run import EvaluationRequest, run_evaluation
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.ledger import Ledger
 
 T = 26
 PANEL, _ = simulated(stores=14, skus=20, weeks=T + 6, mean=1.5)  # little is sold: labels teach something

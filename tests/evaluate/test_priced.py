@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.priced import (
+from ew_pipeline.backtest.priced import (
     NOTEBOOK_COSTS,
     PAPER_COSTS,
     UniformCosts,
@@ -16,6 +15,7 @@ from ew_pipeline.evaluate.priced import (
     ignore_cost,
     priced_cost,
 )
+from ew_pipeline.core.errors import DataError, UsageError
 
 YES, NO = np.array([True]), np.array([False])
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from chain_of_weeks import shuffled_after, simulated
 
-from ew_pipeline.baselines.ignore import Ignore
-from ew_pipeline.baselines.trailing import TrailingRule
-from ew_pipeline.console import plain
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.policies import History, Score
-from ew_pipeline.evaluate.published import evaluate_published
-from ew_pipeline.evaluate.view import RuleLabels, TruthLabels
+from ew_pipeline.backtest.baselines.ignore import Ignore
+from ew_pipeline.backtest.baselines.trailing import TrailingRule
+from ew_pipeline.backtest.policies import History, Score
+from ew_pipeline.backtest.published import evaluate_published
+from ew_pipeline.backtest.view import RuleLabels, TruthLabels
+from ew_pipeline.core.console import plain
+from ew_pipeline.core.errors import DataError, UsageError
 
 PANEL, WRONG = simulated(stores=3, skus=4, weeks=14, rate=0.0)
 

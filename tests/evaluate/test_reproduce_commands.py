@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.data.synthetic import EnsembleSettings
-from ew_pipeline.evaluate.experiments import regret, robustness
-from ew_pipeline.evaluate.experiments.instance import InstanceTask
-from ew_pipeline.evaluate.experiments.requirements import ROBUSTNESS, TABLE_1
-from ew_pipeline.evaluate.experiments.summary import MethodSummary
+from ew_pipeline.cli.main import app
+from ew_pipeline.studies.ensemble import EnsembleSettings
+from ew_pipeline.studies.experiments import regret, robustness
+from ew_pipeline.studies.experiments.instance import InstanceTask
+from ew_pipeline.studies.experiments.requirements import ROBUSTNESS, TABLE_1
+from ew_pipeline.studies.experiments.summary import MethodSummary
 
 TABLE_1_SMALL = ("table1", "--instances", "3", "--size", "20", "--methods", "variational,ignore")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.evaluate.experiments.instance import InstanceTask
-from ew_pipeline.evaluate.experiments.story import SECTIONS
+from ew_pipeline.cli.main import app
+from ew_pipeline.studies.experiments.instance import InstanceTask
+from ew_pipeline.studies.experiments.story import SECTIONS
 
 SMALL = ("--size", "10", "--jobs", "0")
 METHODS = ("--methods", "default,paper-practical,paper-oracle,drmf,stable-pcp,rmc,ignore")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from chain_of_weeks import as_frame, simulated
 
-from ew_pipeline.baselines.trailing import TrailingRule
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.evaluate.priced import NOTEBOOK_COSTS, PAPER_COSTS, priced_cost
-from ew_pipeline.evaluate.table2 import build, drawn_costs, table2
+from ew_pipeline.backtest.baselines.trailing import TrailingRule
+from ew_pipeline.backtest.priced import NOTEBOOK_COSTS, PAPER_COSTS, priced_cost
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.studies.table2 import build, drawn_costs, table2
 
 
 @pytest.mark.parametrize("costs", [PAPER_COSTS, NOTEBOOK_COSTS], ids=["paper", "notebook"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from chain_of_weeks import simulated
 
-from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels, TruthLabels
+from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
 
 PANEL, WRONG = simulated(stores=4, skus=5, weeks=20)
 T = 14

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from weekly.chain import run_plainly, write_chain
 
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 WEEK, LATER = "2026-W06", "2026-W11"

@@ -24,12 +24,12 @@ from prefect_servers import PATIENCE, ROOT, environment
 from publish.postgres import postgres_server
 from weekly.chain import LAST_WEEK, sources, write_chain
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.orchestrate.up.processes import HOME_MARK, marked
-from ew_pipeline.orchestrate.up.rest import Api
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.servers.processes import HOME_MARK, marked
+from ew_pipeline.servers.rest import Api
 
 WORDS = [sys.executable, "-m", "ew_pipeline.cli"]
 CANARY = "canary-of-the-sales-database"

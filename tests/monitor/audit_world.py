@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from publish.factory import make_result
 
-from ew_pipeline.data.snapshot import SnapshotWriter
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.ledger import Ledger, Publication
-from ew_pipeline.publish.live import show_live
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.snapshot import SnapshotWriter
+from ew_pipeline.ledger import Ledger, Publication
+from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.results import WeekResult
+from ew_pipeline.weekly.live import show_live
 
 
 @dataclass

@@ -16,11 +16,11 @@ import pandas as pd
 from publish.factory import make_result
 from scipy.special import expit, logit
 
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.method.theta import Theta
+from ew_pipeline.results import WeekResult
 
 FIRST = Week(2026, 1)
 HALF_WIDTH = 1.6448536269514722

@@ -17,15 +17,15 @@ from publish.factory import held_result
 from publish.postgres import empty, postgres_server
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import DataError, EwError, UsageError
-from ew_pipeline.monitor.audit import commands
-from ew_pipeline.monitor.audit.as_of import as_of, parse_moment
-from ew_pipeline.monitor.audit.export import export
-from ew_pipeline.monitor.audit.prune import prune
-from ew_pipeline.monitor.audit.verify import verify
-from ew_pipeline.publish.live import show_live
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import Override
+from ew_pipeline.audit.as_of import as_of, parse_moment
+from ew_pipeline.audit.export import export
+from ew_pipeline.audit.prune import prune
+from ew_pipeline.audit.verify import verify
+from ew_pipeline.cli import audit
+from ew_pipeline.core.errors import DataError, EwError, UsageError
+from ew_pipeline.core.week import Week
+from ew_pipeline.results import Override
+from ew_pipeline.weekly.live import show_live
 
 W33, W34 = Week(2026, 33), Week(2026, 34)
 
@@ -103,16 +103,16 @@ def test_the_command_as_of_tells_the_story_of_a_week(small, monkeypatch):
     small.publish("2026-W34", seed=1, by="bo")
     small.ledger.rollback(W34, by="eve", why="bo was wrong")
     at = first.published_at.isoformat()
-    told = json.loads(command(small, monkeypatch, commands.as_of, at, "--week", "2026-W34", "--json").stdout)
+    told = json.loads(command(small, monkeypatch, audit.as_of, at, "--week", "2026-W34", "--json").stdout)
     (week,) = told["weeks"]
     assert (week["run_id"], week["still_live"]) == (first.run_id, False)
     assert [(later["kind"], later["published_by"], later["reason"]) for later in week["later"]] == [
         ("publish", "bo", None),
         ("rollback", "eve", "bo was wrong"),
     ]
-    text = command(small, monkeypatch, commands.as_of, at).output
+    text = command(small, monkeypatch, audit.as_of, at).output
     assert "2026-W33" in text
-    assert "Nothing was live" in command(small, monkeypatch, commands.as_of, "2001-01-01").output
+    assert "Nothing was live" in command(small, monkeypatch, audit.as_of, "2001-01-01").output
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_command_export_prints_the_hash_to_hand_over(small, monkeypatch, tmp
     answer = command(
         small,
         monkeypatch,
-        commands.export,
+        audit.export,
         "--from",
         "2026-W33",
         "--to",
@@ -357,7 +357,7 @@ def test_the_live_copy_can_still_be_made_after_pruning(small):
 
 
 def test_the_command_prune_says_what_it_would_remove(small, monkeypatch):
-    answer = command(small, monkeypatch, commands.prune, "--keep-weeks", "1", "--dry-run", "--json")
+    answer = command(small, monkeypatch, audit.prune, "--keep-weeks", "1", "--dry-run", "--json")
     told = json.loads(answer.stdout)
     assert (told["removed"], told["files"], [run["week"] for run in told["runs"]]) == (False, 2, ["2026-W33"])
     assert len(small.ledger.table("removals")) == 0
@@ -365,7 +365,7 @@ def test_the_command_prune_says_what_it_would_remove(small, monkeypatch):
 
 def test_how_many_weeks_are_kept_is_a_setting(small, monkeypatch):
     monkeypatch.setenv("EW_KEEP_WEEKS", "1")
-    told = json.loads(command(small, monkeypatch, commands.prune, "--dry-run", "--json").stdout)
+    told = json.loads(command(small, monkeypatch, audit.prune, "--dry-run", "--json").stdout)
     assert [run["week"] for run in told["runs"]] == ["2026-W33"]
     monkeypatch.delenv("EW_KEEP_WEEKS")
-    assert json.loads(command(small, monkeypatch, commands.prune, "--dry-run", "--json").stdout)["runs"] == []
+    assert json.loads(command(small, monkeypatch, audit.prune, "--dry-run", "--json").stdout)["runs"] == []

@@ -13,11 +13,11 @@ import pytest
 from monitor.audit_world import World
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.audit import commands
-from ew_pipeline.monitor.audit.verify import verify
-from ew_pipeline.provenance import file_hash
-from ew_pipeline.publish.ledger import Head
+from ew_pipeline.audit.verify import verify
+from ew_pipeline.cli import audit
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.provenance import file_hash
+from ew_pipeline.ledger import Head
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def run_command(world, monkeypatch, *arguments):
 
     monkeypatch.setenv("EW_HOME", str(world.settings.root))
     app = typer.Typer()
-    app.command("verify")(commands.verify)
+    app.command("verify")(audit.verify)
     return CliRunner().invoke(app, list(arguments))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from ew_pipeline.errors import DataError
-from ew_pipeline.monitor.calibration import NOTHING, Calibration, LabelledWeek, learn, sample_rows
-from ew_pipeline.monitor.logistic import fit_logistic
+from ew_pipeline.backtest.calibration import NOTHING, Calibration, LabelledWeek, learn, sample_rows
+from ew_pipeline.backtest.logistic import fit_logistic
+from ew_pipeline.core.errors import DataError
 
 
 def week(

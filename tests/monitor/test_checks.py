@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from monitor.audit_world import World
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.monitor.checks import commands
-from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
-from ew_pipeline.monitor.checks.reading import one_check, read_checks
-from ew_pipeline.monitor.checks.recording import newest_checks, record_checks
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.week import Week
+from ew_pipeline.checks.reading import one_check, read_checks
+from ew_pipeline.checks.recording import newest_checks, record_checks
+from ew_pipeline.cli import checks
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.week import Week
+from ew_pipeline.decide.draw import DRAWN, random_slice
+from ew_pipeline.outputs.check_list import write_check_lists
 
 W34 = Week(2026, 34)
 
@@ -230,16 +230,16 @@ def command(world, monkeypatch, function, *arguments):
 
 def test_the_commands_record_and_end_with_1_on_conflict(world, monkeypatch, tmp_path):
     pair = ["--store", "S000", "--sku", "K000", "--week", "2026-W34"]
-    answer = command(world, monkeypatch, commands.add_check, *pair, "--outcome", "healthy", "--by", "bo")
+    answer = command(world, monkeypatch, checks.add_check, *pair, "--outcome", "healthy", "--by", "bo")
     assert (answer.exit_code, "1 checks recorded" in answer.output) == (0, True)
     row = world.ledger.table("checks").iloc[0]
     assert (row["checked_by"], row["recorded_by"], row["source"]) == ("bo", "eve", "flag")
     path = write(tmp_path, [check()])
-    answer = command(world, monkeypatch, commands.import_checks, path)
+    answer = command(world, monkeypatch, checks.import_checks, path)
     assert answer.exit_code == 1
     assert "conflict  S000 K000 2026-W34" in answer.output
     assert "--correct" in answer.output
-    told = json.loads(command(world, monkeypatch, commands.import_checks, path, "--correct", "--json").stdout)
+    told = json.loads(command(world, monkeypatch, checks.import_checks, path, "--correct", "--json").stdout)
     assert (told["added"], told["conflicts"]) == (1, [])
 
 

@@ -12,14 +12,14 @@ import typer
 from publish.factory import COST_FALSE_ALARM, COST_MISSED, THRESHOLD, make_result
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.evaluate.command import evaluate
-from ew_pipeline.monitor.checks.draw import DRAWN, random_slice
-from ew_pipeline.monitor.checks.evaluating import evaluate_checks
-from ew_pipeline.monitor.checks.reading import read_checks
-from ew_pipeline.monitor.checks.recording import record_checks
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.week import Week
+from ew_pipeline.checks.evaluating import evaluate_checks
+from ew_pipeline.checks.reading import read_checks
+from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.cli.evaluate import evaluate
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import Week
+from ew_pipeline.decide.draw import DRAWN, random_slice
+from ew_pipeline.ledger import Ledger
 
 W34 = Week(2026, 34)
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from monitor.drift_world import TestWeek, publish_weeks
 
-from ew_pipeline.settings import Settings
+from ew_pipeline.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

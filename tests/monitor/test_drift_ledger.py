@@ -13,16 +13,16 @@ from monitor.drift_world import FIRST, TestWeek, publish, publish_weeks, result_
 from publish.postgres import empty, postgres_server
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.drift.alerts import acknowledge, list_alerts
-from ew_pipeline.monitor.drift.command import drift
-from ew_pipeline.monitor.drift.evidence import evidence
-from ew_pipeline.monitor.drift.markdown import alert_markdown, drift_markdown
-from ew_pipeline.monitor.drift.run import run_drift
-from ew_pipeline.monitor.drift.settings import DriftSettings
-from ew_pipeline.monitor.drift.source import read_rows
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
+from ew_pipeline.cli.drift import drift
+from ew_pipeline.core.drift_settings import DriftSettings
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.drift.alerts import acknowledge, list_alerts
+from ew_pipeline.drift.evidence import evidence
+from ew_pipeline.drift.markdown import alert_markdown, drift_markdown
+from ew_pipeline.drift.run import run_drift
+from ew_pipeline.drift.source import read_rows
+from ew_pipeline.ledger import Ledger
 
 STABLE, DRIFTED = TestWeek(), TestWeek(anomaly_rate=0.1)
 WEEKS = [STABLE] * 12 + [DRIFTED] * 3

@@ -10,15 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ew_pipeline.algorithm.detector import EntrywiseDetector
-from ew_pipeline.data.simulate import simulate_chain
-from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.drift.assess import assess
-from ew_pipeline.monitor.drift.study.command import drift
-from ew_pipeline.monitor.drift.study.figures import draw_like, of_drawn, of_stable
-from ew_pipeline.monitor.drift.study.fitted import Fits, as_rows, describe
-from ew_pipeline.monitor.drift.study.retail import HISTORY_WEEKS, RetailTask
-from ew_pipeline.monitor.drift.study.world import SCENARIOS, STABLE, Chain, Change, draw_week
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.drift.assess import assess
+from ew_pipeline.method.detector import EntrywiseDetector
+from ew_pipeline.simulate import simulate_chain
+from ew_pipeline.studies.drift.command import drift
+from ew_pipeline.studies.drift.figures import draw_like, of_drawn, of_stable
+from ew_pipeline.studies.drift.fitted import Fits, as_rows, describe
+from ew_pipeline.studies.drift.retail import HISTORY_WEEKS, RetailTask
+from ew_pipeline.studies.drift.world import SCENARIOS, STABLE, Chain, Change, draw_week
 
 SMALL = Chain(stores=40, skus=120, rank=2, mean=8.0, anomaly_rate=0.05)
 

@@ -11,15 +11,15 @@ import typer
 from monitor.real_week import WEEK, published_home
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.audit.prune import PER_PAIR
-from ew_pipeline.monitor.checks.reading import one_check
-from ew_pipeline.monitor.checks.recording import record_checks
-from ew_pipeline.monitor.explain import explain, lines, page
-from ew_pipeline.monitor.explanation import explain_pair
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.audit.explain import explain, lines, page
+from ew_pipeline.audit.explanation import explain_pair
+from ew_pipeline.audit.prune import PER_PAIR
+from ew_pipeline.checks.reading import one_check
+from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
 
 pytestmark = pytest.mark.flow
 W08 = Week.parse(WEEK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.monitor.logistic import FARTHEST, Logistic, _newton_sums
+from ew_pipeline.backtest.logistic import FARTHEST, Logistic, _newton_sums
 
 
 @pytest.mark.parametrize("rows", [1, 4, 7, 102])

@@ -14,15 +14,16 @@ import typer
 from monitor.real_week import WEEK, published_home
 from typer.testing import CliRunner
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.monitor.audit import commands, versions
-from ew_pipeline.monitor.audit.compare import compare_numbers, compare_pairs, compare_texts
-from ew_pipeline.monitor.audit.prune import PER_PAIR
-from ew_pipeline.monitor.audit.replay import _config, replay, words
-from ew_pipeline.monitor.audit.versions import checkout_command
-from ew_pipeline.publish.ledger import Ledger, RunInfo
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
+from ew_pipeline.audit import versions
+from ew_pipeline.audit.compare import compare_numbers, compare_pairs, compare_texts
+from ew_pipeline.audit.prune import PER_PAIR
+from ew_pipeline.audit.replay import _config, replay, words
+from ew_pipeline.audit.versions import checkout_command
+from ew_pipeline.cli import audit
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger, RunInfo
 
 pytestmark = pytest.mark.flow
 
@@ -119,7 +120,7 @@ def test_another_version_is_said_first_with_the_way_back(ledger, settings, monke
     monkeypatch.setattr(versions, "environment", lambda: {"python": "3.99"})
     said = []
     monkeypatch.setattr(
-        "ew_pipeline.monitor.audit.replay.load_snapshot", lambda *_: said.append("computing") or 1 / 0
+        "ew_pipeline.audit.replay.load_snapshot", lambda *_: said.append("computing") or 1 / 0
     )
     with pytest.raises(ZeroDivisionError):
         replay(ledger, settings, run_of(ledger), say=said.append)
@@ -155,7 +156,7 @@ def test_the_command_ends_with_0_or_3(ledger, home, monkeypatch):
     monkeypatch.setenv("EW_HOME", str(home))
     monkeypatch.setenv("EW_THREADS", "1")
     app = typer.Typer()
-    app.command()(commands.replay)
+    app.command()(audit.replay)
     answer = CliRunner().invoke(app, [run_of(ledger), "--json"])
     assert (answer.exit_code, json.loads(answer.stdout)["equal"]) == (0, True)
     with sqlite3.connect(home / "ledger.db") as connection:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.monitor.resemblance import resemblance
+from ew_pipeline.audit.resemblance import resemblance
+from ew_pipeline.method.factors import LowRankFactors
+from ew_pipeline.method.sales_matrix import SalesMatrix
 
 
 class Fit:

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.orchestrate.prefect_server import Starting, prefect_api, quiet_environment
-from ew_pipeline.orchestrate.up.standing import holding, login_file, prefect_login, record
-from ew_pipeline.settings import Settings
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.servers.prefect import Starting, prefect_api, quiet_environment
+from ew_pipeline.servers.standing import holding, login_file, prefect_login, record
 
 
 def test_what_the_user_has_set_stays(tmp_path):
@@ -29,7 +29,7 @@ def test_a_configured_server_is_used_and_none_is_started(tmp_path, monkeypatch):
 
 
 def test_a_configured_server_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("ew_pipeline.orchestrate.prefect_server.GIVEN_SECONDS", 0.0)
+    monkeypatch.setattr("ew_pipeline.servers.prefect.GIVEN_SECONDS", 0.0)
     with pytest.raises(EwError, match=r"127\.0\.0\.1:9/api does not answer") as caught:
         Starting(None, "http://127.0.0.1:9/api", None).wait()
     assert "PREFECT_API_URL" in caught.value.next_step
@@ -51,7 +51,7 @@ def test_a_server_of_our_own_asks_for_a_login_that_only_the_environment_has(tmp_
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "ew" / "prefect"))
-    monkeypatch.setattr("ew_pipeline.orchestrate.prefect_server.subprocess.Popen", Server)
+    monkeypatch.setattr("ew_pipeline.servers.prefect.subprocess.Popen", Server)
     with prefect_api(Settings(home=tmp_path / "ew")) as api:
         login = os.environ["PREFECT_API_AUTH_STRING"]
     assert "PREFECT_API_AUTH_STRING" not in os.environ

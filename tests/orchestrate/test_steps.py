@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from ew_pipeline.errors import DataError, EwError
-from ew_pipeline.orchestrate import steps as module
-from ew_pipeline.orchestrate.steps import Steps, is_transient
+from ew_pipeline.core import steps as module
+from ew_pipeline.core.errors import DataError, EwError
+from ew_pipeline.core.steps import Steps, is_transient
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_an_error_of_ours_is_transient_when_its_cause_is():
 
 
 def test_a_step_is_one_line_on_stderr_with_its_detail(capfd):
-    from ew_pipeline.console import messages
+    from ew_pipeline.core.console import messages
 
     messages.cache_clear()
     Steps()("count the pairs", lambda: 7, detail=lambda n: f"{n} pairs")

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.orchestrate.up import rest
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.servers import rest
 
 pytestmark = pytest.mark.server
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.costs import Costs
-from ew_pipeline.algorithm.rate import expected_rates, greedy_rate_solution
-from ew_pipeline.data.synthetic import EnsembleSettings, draw_instance
-from ew_pipeline.evaluate.cost import expected_cost, ideal_flags, regret
-from ew_pipeline.evaluate.experiments.instance import InstanceTask, run_instance
-from ew_pipeline.evaluate.experiments.printed import TABLE_1 as PRINTED
-from ew_pipeline.evaluate.experiments.record import Record
-from ew_pipeline.evaluate.experiments.regret import representative
+from ew_pipeline.method.costs import Costs
+from ew_pipeline.method.paper.rate import expected_rates, greedy_rate_solution
+from ew_pipeline.studies.cost import expected_cost, ideal_flags, regret
+from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
+from ew_pipeline.studies.experiments.instance import InstanceTask, run_instance
+from ew_pipeline.studies.experiments.printed import TABLE_1 as PRINTED
+from ew_pipeline.studies.experiments.record import Record
+from ew_pipeline.studies.experiments.regret import representative
 
 METHODS = ("variational", "fast", "paper", "paper-practical", "drmf", "stable-pcp", "rmc", "ignore")
 

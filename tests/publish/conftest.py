@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from publish.postgres import empty, postgres_server
 
-from ew_pipeline.publish.ledger import Ledger
+from ew_pipeline.ledger import Ledger
 
 
 @pytest.fixture(scope="session")

@@ -15,19 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.provenance import canonical_hash
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import (
-    Contract,
-    Coverage,
-    Fault,
-    GateCheck,
-    Provenance,
-    SegmentResult,
-    WeekResult,
-)
+from ew_pipeline.core.provenance import canonical_hash
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.method.theta import Theta
+from ew_pipeline.results import Contract, Coverage, Fault, GateCheck, Provenance, SegmentResult, WeekResult
 
 COST_FALSE_ALARM, COST_MISSED = 1.0, 3.0
 THRESHOLD = COST_MISSED / (COST_FALSE_ALARM + COST_MISSED)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ew_pipeline.publish.ledger.connect import SCHEMA
+from ew_pipeline.ledger.connect import SCHEMA
 
 QUICK = (
     "fsync = off",

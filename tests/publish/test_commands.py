@@ -10,9 +10,9 @@ import pytest
 from publish.factory import make_result
 from typer.testing import CliRunner
 
-from ew_pipeline.cli import app
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.week import Week
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
 
 WEEK = "2026-W34"
 

@@ -12,8 +12,8 @@ from publish.postgres import on_both
 from publish.processes import Forked
 from sqlalchemy import event
 
-from ew_pipeline.publish.ledger import Ledger, Publication, store
-from ew_pipeline.week import Week
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger, Publication, store
 
 W34 = Week(2026, 34)
 MOMENTS = ("before anything", "run written", "flags written", "at commit", "after commit")

@@ -16,11 +16,11 @@ from publish.postgres import empty
 from publish.processes import Forked
 from sqlalchemy import text
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.publish.ledger import Ledger, LedgerError
-from ew_pipeline.publish.ledger.chain import lock_head
-from ew_pipeline.publish.ledger.connect import writing
-from ew_pipeline.week import Week
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger, LedgerError
+from ew_pipeline.ledger.chain import lock_head
+from ew_pipeline.ledger.connect import writing
 
 W34 = Week(2026, 34)
 pytestmark = pytest.mark.server

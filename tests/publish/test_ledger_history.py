@@ -10,11 +10,11 @@ import pytest
 from publish.factory import make_result
 from publish.postgres import on_both
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.publish.ledger import RunInfo
-from ew_pipeline.publish.ledger.tables import APPENDABLE
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import RunInfo
+from ew_pipeline.ledger.tables import APPENDABLE
 
 W34 = Week(2026, 34)
 NOON = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)

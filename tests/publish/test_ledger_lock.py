@@ -12,8 +12,8 @@ from publish.postgres import on_both
 from publish.processes import Forked
 from sqlalchemy.exc import OperationalError
 
-from ew_pipeline.publish.ledger import Ledger, LedgerError
-from ew_pipeline.week import Week
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger, LedgerError
 
 W34, W35 = Week(2026, 34), Week(2026, 35)
 pytestmark = [pytest.mark.server, on_both]

@@ -16,14 +16,14 @@ from publish.factory import held_result, make_result
 from publish.postgres import on_both
 from sqlalchemy import text
 
-from ew_pipeline import schema
-from ew_pipeline.errors import DataError, EwError, UsageError
-from ew_pipeline.provenance import file_hash
-from ew_pipeline.publish.ledger import Ledger, LedgerError, RunInfo
-from ew_pipeline.publish.ledger.connect import writing
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import GateCheck, Override, WeekResult
+from ew_pipeline.core import schema
+from ew_pipeline.core.errors import DataError, EwError, UsageError
+from ew_pipeline.core.provenance import file_hash
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger, LedgerError, RunInfo
+from ew_pipeline.ledger.connect import writing
+from ew_pipeline.results import GateCheck, Override, WeekResult
 
 W34 = Week(2026, 34)
 

@@ -15,12 +15,12 @@ from publish.postgres import empty, on_both
 from publish.processes import Forked
 from sqlalchemy import Engine, event, inspect, text
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.publish.ledger import Ledger, LedgerError, migrate
-from ew_pipeline.publish.ledger.connect import SCHEMA, parse_url, writing
-from ew_pipeline.publish.ledger.flag_view import flags, whole_flags
-from ew_pipeline.publish.ledger.queries import weeks_flagged
-from ew_pipeline.publish.ledger.tables import metadata
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.ledger import Ledger, LedgerError, migrate
+from ew_pipeline.ledger.connect import SCHEMA, parse_url, writing
+from ew_pipeline.ledger.flag_view import flags, whole_flags
+from ew_pipeline.ledger.queries import weeks_flagged
+from ew_pipeline.ledger.tables import metadata
 
 
 def ledger_id(url: str, home: Path) -> str:

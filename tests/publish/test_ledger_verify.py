@@ -15,11 +15,11 @@ from publish.factory import make_result
 from publish.postgres import on_both
 from sqlalchemy import text
 
-from ew_pipeline.provenance import canonical_json
-from ew_pipeline.publish.ledger import Head, Ledger, LedgerError, chain
-from ew_pipeline.publish.ledger.anchors import anchor_file
-from ew_pipeline.publish.ledger.connect import writing
-from ew_pipeline.week import Week
+from ew_pipeline.core.provenance import canonical_json
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Head, Ledger, LedgerError, chain
+from ew_pipeline.ledger.anchors import anchor_file
+from ew_pipeline.ledger.connect import writing
 
 W34, W35 = Week(2026, 34), Week(2026, 35)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.errors import UsageError
-from ew_pipeline.publish import reasons as module
-from ew_pipeline.publish.reasons import CODES, codes_and_words, in_words, percent, short
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.decide import reasons as module
+from ew_pipeline.decide.reasons import CODES, codes_and_words, in_words, percent, short
 
 NAN = float("nan")
 

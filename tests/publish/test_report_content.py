@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 from publish.factory import held_result, make_result
 
-from ew_pipeline.publish.report import content as content_of_report
-from ew_pipeline.publish.report import summary_lines, summary_markdown
-from ew_pipeline.publish.report.content import LISTED, build_content
-from ew_pipeline.publish.report.html import render_html
-from ew_pipeline.publish.report.summary import headline, render_lines
-from ew_pipeline.publish.report.words import clean, days, money, plural, seconds, share
-from ew_pipeline.settings import RunConfig
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.records import Override, Pricing
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
+from ew_pipeline.outputs.report import content as content_of_report
+from ew_pipeline.outputs.report import summary_lines, summary_markdown
+from ew_pipeline.outputs.report.content import LISTED, build_content
+from ew_pipeline.outputs.report.html import render_html
+from ew_pipeline.outputs.report.summary import headline, render_lines
+from ew_pipeline.outputs.report.words import clean, days, money, plural, seconds, share
+from ew_pipeline.results import Override, Pricing
 
 
 def without_marks(result):

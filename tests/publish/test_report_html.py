@@ -11,19 +11,19 @@ import pandas as pd
 import pytest
 from publish.factory import make_result
 
-from ew_pipeline.evaluate.metrics import calibration_table
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.report import write_report
-from ew_pipeline.publish.report.content import build_content
-from ew_pipeline.publish.report.html import render_html
-from ew_pipeline.publish.report.plots import (
+from ew_pipeline.backtest.metrics import calibration_table
+from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.report.content import build_content
+from ew_pipeline.outputs.report.html import render_html
+from ew_pipeline.outputs.report.plots import (
     probability_plot,
     rank_plot,
     sales_plot,
     singular_values_plot,
     theta_points,
 )
-from ew_pipeline.weekly.totals import ScoreTotals
 
 NASTY = "</td><script>alert('1')</script>\" onload=\"x $a^b$"
 NO_SERIES = pd.DataFrame()

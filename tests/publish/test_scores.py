@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from publish.factory import make_result
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.publish.scores import write_scores
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.outputs.scores import write_scores
 
 
 def test_scores_come_back_as_they_are(tmp_path):

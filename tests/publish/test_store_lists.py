@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from publish.factory import make_result
 
-from ew_pipeline.publish import store_lists
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.report import write_report
-from ew_pipeline.publish.store_lists import MOST_FILES, store_lists_in
+from ew_pipeline.outputs import store_lists
+from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.store_lists import MOST_FILES, store_lists_in
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.publish.text_columns import each_once, number_texts, text_column
+from ew_pipeline.core.texts import each_once, number_texts, text_column
 
 
 @given(st.lists(st.floats(allow_nan=False)))

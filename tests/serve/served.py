@@ -21,11 +21,11 @@ import pandas as pd
 from monitor.audit_world import World
 from publish.factory import held_result, make_result, make_scores
 
-from ew_pipeline.publish.check_list import write_check_lists
-from ew_pipeline.publish.ledger import Publication
-from ew_pipeline.publish.live import show_live
-from ew_pipeline.publish.report import write_report
-from ew_pipeline.week import Week
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Publication
+from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.report import write_report
+from ew_pipeline.weekly.live import show_live
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = 'Köln/1 <img src=x onerror=alert(1)> "&%2F'  # a store

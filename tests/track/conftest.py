@@ -12,11 +12,11 @@ import pytest
 from publish.factory import make_result
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm.result import DetectorFit
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.model import save_model
-from ew_pipeline.track.store import prepare_tracking
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.method.result import DetectorFit
+from ew_pipeline.results import WeekResult
+from ew_pipeline.tracking.model import save_model
+from ew_pipeline.tracking.store import prepare_tracking
 
 
 def draw_sales(seed: int = 0, stores: int = 24, skus: int = 18) -> SalesMatrix:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.delivery import Delivery, deliver, write_delivery
-from ew_pipeline.track.facts import week_facts
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.results import WeekResult
+from ew_pipeline.tracking.delivery import Delivery, deliver, write_delivery
+from ew_pipeline.tracking.facts import week_facts
 
 
 def send(

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 import pytest
 from publish.factory import held_result, make_result
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.track.delivery import Delivery, read_delivery, write_delivery
-from ew_pipeline.track.facts import facts_from, model_name, week_facts
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.tracking.delivery import Delivery, read_delivery, write_delivery
+from ew_pipeline.tracking.facts import facts_from, model_name, week_facts
 
 
 def test_facts_survive_json():

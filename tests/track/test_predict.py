@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ew_pipeline import EntrywiseDetector, SalesMatrix
-from ew_pipeline.algorithm.anomaly_models import BUILT_IN
-from ew_pipeline.algorithm.factors import LowRankFactors
-from ew_pipeline.algorithm.noise import Poisson
-from ew_pipeline.algorithm.posterior import drop_probability, healthy_probability
-from ew_pipeline.algorithm.result import DetectorFit
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.errors import DataError
-from ew_pipeline.track.model import SavedModel
+from ew_pipeline.core.errors import DataError
+from ew_pipeline.method.anomalies import BUILT_IN
+from ew_pipeline.method.factors import LowRankFactors
+from ew_pipeline.method.noise import Poisson
+from ew_pipeline.method.paper.posterior import drop_probability, healthy_probability
+from ew_pipeline.method.result import DetectorFit
+from ew_pipeline.method.theta import Theta
+from ew_pipeline.tracking.model import SavedModel
 
 
 def tiny(**changes: object) -> DetectorFit:

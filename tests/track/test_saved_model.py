@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ew_pipeline import EntrywiseDetector
-from ew_pipeline.algorithm.anomaly_models import Thinning
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.data.sales_matrix import SalesMatrix
-from ew_pipeline.errors import EwError, UsageError
-from ew_pipeline.provenance import canonical_hash, file_hash
-from ew_pipeline.track._files import read_arrays, write_arrays
-from ew_pipeline.track.model import load_model, save_model
+from ew_pipeline.core.errors import EwError, UsageError
+from ew_pipeline.core.provenance import canonical_hash, file_hash
+from ew_pipeline.method.anomalies import Thinning
+from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.method.theta import Theta
+from ew_pipeline.tracking.files import read_arrays, write_arrays
+from ew_pipeline.tracking.model import load_model, save_model
 
 
 class Mine(Thinning):

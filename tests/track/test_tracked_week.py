@@ -15,10 +15,10 @@ from mlflow.exceptions import MlflowException
 from publish.factory import held_result
 from track.sending import send
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.delivery import deliver, deliver_all, read_delivery, undelivered, write_delivery
-from ew_pipeline.track.store import DRIFT, WEEKLY, experiment_id, tracking_client
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking.delivery import deliver, deliver_all, read_delivery, undelivered, write_delivery
+from ew_pipeline.tracking.store import DRIFT, WEEKLY, experiment_id, tracking_client
 
 
 def runs_of(client, experiment, where=""):
@@ -179,9 +179,9 @@ FRESH = """
 import sys
 import numpy as np, pandas as pd
 from pathlib import Path
-from ew_pipeline.errors import EwError
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.store import prepare_tracking
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking.store import prepare_tracking
 prepare_tracking(Settings(home=Path(sys.argv[1])))
 import mlflow
 model = mlflow.pyfunc.load_model("models:/ew-detector@champion")

@@ -14,9 +14,9 @@ from dataclasses import replace
 import pytest
 from track.sending import send
 
-from ew_pipeline.settings import Settings
-from ew_pipeline.track import worker
-from ew_pipeline.track.delivery import (
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking import worker
+from ew_pipeline.tracking.delivery import (
     Delivery,
     deliver,
     deliver_all,
@@ -24,9 +24,9 @@ from ew_pipeline.track.delivery import (
     undelivered,
     write_delivery,
 )
-from ew_pipeline.track.facts import week_facts
-from ew_pipeline.track.store import tracking_client
-from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.tracking.facts import week_facts
+from ew_pipeline.tracking.store import tracking_client
+from ew_pipeline.tracking.weekly import Tracking
 
 pytestmark = pytest.mark.server
 NOWHERE = "http://127.0.0.1:9"  # the discard port: refused at once
@@ -171,8 +171,8 @@ def test_a_run_folder_that_is_gone_costs_the_week_nothing(computed, settings, mo
 ORPHAN = """
 import sys, time
 from pathlib import Path
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking.weekly import Tracking
 tracking = Tracking(Settings(home=Path(sys.argv[1])))
 print(tracking._child.process.pid, flush=True)
 time.sleep(600)

@@ -20,9 +20,9 @@ import pandas as pd
 import pytest
 from track.sending import send
 
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.store import WEEKLY, tracking_client
-from ew_pipeline.track.weekly import TrackedRun
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking.store import WEEKLY, tracking_client
+from ew_pipeline.tracking.weekly import TrackedRun
 
 pytestmark = pytest.mark.server
 STARTUP_SECONDS = 180.0

@@ -16,9 +16,9 @@ from mlflow.store.tracking.dbmodels import initial_models
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import NullPool
 
-from ew_pipeline.settings import Settings
-from ew_pipeline.track import _database
-from ew_pipeline.track.store import (
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.tracking import database as _database
+from ew_pipeline.tracking.store import (
     DRIFT,
     EVALUATION,
     WEEKLY,

@@ -5,15 +5,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.bench import command
-from ew_pipeline.bench.command import compare
-from ew_pipeline.bench.contenders import CONTENDERS
-from ew_pipeline.bench.growth import bandwidth, draw_growth, grow, lines
-from ew_pipeline.bench.measure import measure
-from ew_pipeline.bench.reading import compare_readers
-from ew_pipeline.bench.stored import Size, load, store
-from ew_pipeline.cli import app
-from ew_pipeline.errors import FitError
+from ew_pipeline.cli.main import app
+from ew_pipeline.core.errors import FitError
+from ew_pipeline.studies.bench import command
+from ew_pipeline.studies.bench.command import compare
+from ew_pipeline.studies.bench.contenders import CONTENDERS
+from ew_pipeline.studies.bench.growth import bandwidth, draw_growth, grow, lines
+from ew_pipeline.studies.bench.measure import measure
+from ew_pipeline.studies.bench.reading import compare_readers
+from ew_pipeline.studies.bench.stored import Size, load, store
 
 pytestmark = pytest.mark.server
 

@@ -2,14 +2,8 @@
 
 import pytest
 
-from ew_pipeline.bench.pipeline import (
-    END,
-    START,
-    fits_and_others,
-    one_week,
-    stages_table,
-)
-from ew_pipeline.bench.stored import Size
+from ew_pipeline.studies.bench.pipeline import END, START, fits_and_others, one_week, stages_table
+from ew_pipeline.studies.bench.stored import Size
 
 pytestmark = pytest.mark.server
 

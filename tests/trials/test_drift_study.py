@@ -7,7 +7,7 @@ import json
 import typer
 from typer.testing import CliRunner
 
-from ew_pipeline.monitor.drift.study.command import drift
+from ew_pipeline.studies.drift.command import drift
 
 
 def test_the_command_studies_retail_weeks_with_a_level_from_history(tmp_path):

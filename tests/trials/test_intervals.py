@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.algorithm.anomaly_models import anomaly_model
-from ew_pipeline.algorithm.intervals import information_interval, to_theta
-from ew_pipeline.algorithm.likelihood import MixtureProblem, maximise
-from ew_pipeline.algorithm.noise import Poisson
+from ew_pipeline.method.anomalies import anomaly_model
+from ew_pipeline.method.intervals import information_interval, to_theta
+from ew_pipeline.method.noise import Poisson
+from ew_pipeline.method.paper.likelihood import MixtureProblem, maximise
 
 
 def problem_of(family: str, alpha: float, rate: float, n: int, seed: int) -> MixtureProblem:

@@ -10,9 +10,9 @@ from distribute.block_week import make_sales, write_files
 from distribute.losing import SAID, look_often, lose_a_backfill, lose_a_week_by_blocks, lose_segments
 from weekly.chain import QUICK, run_plainly, write_chain
 
-from ew_pipeline.data.snapshot import load_snapshot
-from ew_pipeline.settings import Settings
-from ew_pipeline.weekly.prepare import prepare
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.snapshot import load_snapshot
 
 pytestmark = pytest.mark.server
 

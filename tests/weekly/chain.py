@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ew_pipeline.data.simulate import ChainSettings, simulate_chain
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.delivery import Delivery, write_delivery
-from ew_pipeline.track.facts import week_facts
-from ew_pipeline.track.weekly import TrackedRun, Tracking
-from ew_pipeline.weekly.records import WeekResult
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.results import WeekResult
+from ew_pipeline.simulate import ChainSettings, simulate_chain
+from ew_pipeline.tracking.delivery import Delivery, write_delivery
+from ew_pipeline.tracking.facts import week_facts
+from ew_pipeline.tracking.weekly import TrackedRun, Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from clean_processes import clean
 from weekly.chain import LAST_WEEK, QUICK, Untold, sources
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import store
-from ew_pipeline.settings import Settings
-from ew_pipeline.track.weekly import Tracking
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.ledger import store
+from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import run_week
 

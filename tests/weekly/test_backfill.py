@@ -18,16 +18,16 @@ from clean_processes import clean
 from weekly.chain import QUICK, Untold, sources, write_chain
 from weekly.processes import Dying, finish
 
-from ew_pipeline.console import ExitCode
-from ew_pipeline.errors import UsageError
-from ew_pipeline.monitor.audit.verify import verify
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.audit.verify import verify
+from ew_pipeline.cli.backfill import describe, progress, say
+from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
 from ew_pipeline.weekly import backfill
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
-from ew_pipeline.weekly.backfill_command import describe, progress, say
-from ew_pipeline.weekly.backfill_journal import fingerprint
+from ew_pipeline.weekly.journal import fingerprint
 from ew_pipeline.weekly.outcome import WeekDone
 from ew_pipeline.weekly.request import make_request
 
@@ -258,7 +258,7 @@ def test_the_exit_code_is_that_of_the_worst_week(statuses, code):
 
 
 def test_progress_and_tally_go_to_stderr_and_name_the_bad_weeks(capsys):
-    from ew_pipeline.console import messages
+    from ew_pipeline.core.console import messages
 
     messages.cache_clear()
     with progress(2) as on_done:

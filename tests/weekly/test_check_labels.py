@@ -9,16 +9,16 @@ from evaluate.chain_of_weeks import as_frame, simulated
 from publish.factory import make_result
 from weekly.chain import QUICK
 
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.publish.ledger.places import now
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.fit import fit_segments
-from ew_pipeline.weekly.ingest import ingest
-from ew_pipeline.weekly.labels import earlier_checks
-from ew_pipeline.weekly.prepare import prepare
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.expect.fit import fit_segments
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.read import ingest
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.ledger.places import now
+from ew_pipeline.results import WeekRequest
+from ew_pipeline.weekly.earlier_checks import earlier_checks
 from ew_pipeline.weekly.price import price
-from ew_pipeline.weekly.records import WeekRequest
 from ew_pipeline.weekly.request import change_config
 
 PANEL, WRONG = simulated(stores=10, skus=12, weeks=24)

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from weekly.week_tables import WEEK, label, leave_docs_out, sales_table
 
-from ew_pipeline.data.snapshot import read_table
-from ew_pipeline.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.weekly import checked_weeks
-from ew_pipeline.weekly.checked_weeks import CheckedWeeks
-from ew_pipeline.weekly.ingest import ingest
-from ew_pipeline.weekly.records import Contract, Snapshot, WeekRequest
+from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
+from ew_pipeline.intake import checked_weeks
+from ew_pipeline.intake.checked_weeks import CheckedWeeks
+from ew_pipeline.intake.read import ingest
+from ew_pipeline.intake.snapshot import read_table
+from ew_pipeline.results import Contract, Snapshot, WeekRequest
 
 CONFIG = RunConfig(contract=ContractLimits(max_faulty_share=0.5))
 GOOD = sales_table(
@@ -113,9 +113,9 @@ def test_what_cannot_be_read_is_checked_again(tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_leaves_nothing_behind(tmp_path):
-    from ew_pipeline.data.contract.reading import open_table
-    from ew_pipeline.schema import SALES
-    from ew_pipeline.weekly.ingest import scratch
+    from ew_pipeline.core.schema import SALES
+    from ew_pipeline.intake.contract.reading import open_table
+    from ew_pipeline.intake.read import scratch
 
     sales = written(tmp_path, GOOD)
     with scratch(tmp_path, 1) as connection:

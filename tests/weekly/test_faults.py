@@ -10,9 +10,9 @@ import pytest
 from weekly.chain import LAST_WEEK, write_chain
 from weekly.processes import run_in_process
 
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.ledger import Ledger
 
 WEEK = Week.parse(LAST_WEEK)
 pytestmark = pytest.mark.server

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from evaluate.chain_of_weeks import simulated
 
-from ew_pipeline.evaluate.evidence import WeekFit, gather
+from ew_pipeline.backtest.evidence import WeekFit, gather
 from ew_pipeline.weekly.fit_cache import FitCache, panel_key
 
 PANEL, _ = simulated(stores=5, skus=6, weeks=30)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from publish.factory import make_result
 
-from ew_pipeline.monitor.calibration import Calibration
-from ew_pipeline.settings import RunConfig
+from ew_pipeline.backtest.calibration import Calibration
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.results import Pricing
 from ew_pipeline.weekly.gate import gate
-from ew_pipeline.weekly.records import Pricing
 
 CONFIG = RunConfig(gate={"min_pairs": 5, "max_flagged_share": 0.5, "min_reporting_share": 0.7})
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from ew_pipeline.weekly.command import _imports_set_aside
+from ew_pipeline.cli.run import _imports_set_aside
 
 
 def failing_run():

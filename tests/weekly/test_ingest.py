@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 from weekly.week_tables import WEEK, label, leave_docs_out, listing_table, sales_table
 
-from ew_pipeline.data.contract import ContractRejected
-from ew_pipeline.data.simulate import ChainSettings, simulate_chain
-from ew_pipeline.data.snapshot import read_manifest, read_table
-from ew_pipeline.errors import EwError, UsageError
-from ew_pipeline.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.weekly import _keep as keeping
-from ew_pipeline.weekly import ingest as ingesting
-from ew_pipeline.weekly.ingest import ingest
-from ew_pipeline.weekly.prepare import prepare
-from ew_pipeline.weekly.records import Contract, Snapshot, WeekRequest
+from ew_pipeline.core.errors import EwError, UsageError
+from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
+from ew_pipeline.intake import keep as keeping
+from ew_pipeline.intake import read as ingesting
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.contract import ContractRejected
+from ew_pipeline.intake.read import ingest
+from ew_pipeline.intake.snapshot import read_manifest, read_table
+from ew_pipeline.results import Contract, Snapshot, WeekRequest
+from ew_pipeline.simulate import ChainSettings, simulate_chain
 
 LENIENT = RunConfig(contract=ContractLimits(max_faulty_share=0.5))
 GOOD = sales_table(

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ew_pipeline.errors import EwError
-from ew_pipeline.provenance import PACKAGE
-from ew_pipeline.weekly import checked_weeks, fit_cache, labelled_cache
-from ew_pipeline.weekly.kept_files import code_hash
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.kept_files import code_hash
+from ew_pipeline.core.provenance import PACKAGE
+from ew_pipeline.intake import checked_weeks
+from ew_pipeline.weekly import fit_cache, labelled_cache
 
 
 @pytest.mark.parametrize("pattern", ["weekly/gone.py", "gone/*.py", "weekly"])

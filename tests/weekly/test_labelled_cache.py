@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from evaluate.chain_of_weeks import simulated
 
-from ew_pipeline.evaluate.view import Memory, PastView, RuleLabels
-from ew_pipeline.monitor.recalibrate import score_week
+from ew_pipeline.backtest.recalibrate import score_week
+from ew_pipeline.backtest.view import Memory, PastView, RuleLabels
 from ew_pipeline.weekly.labelled_cache import LabelledCache
 
 PANEL, _ = simulated(stores=8, skus=20, weeks=50, mean=3.0)

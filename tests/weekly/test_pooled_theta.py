@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.weekly.pooled_theta import pool_theta
+from ew_pipeline.infer.pooled_theta import pool_theta
+from ew_pipeline.method.theta import Theta
 
 
 def theta(rate: float, low: float, high: float, *, alpha: float = 0.2, identified: bool = True) -> Theta:

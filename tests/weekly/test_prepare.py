@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from weekly.week_tables import CONFIG, WEEK, label, listing_table, make_snapshot, prepared, sales_table, units
 
-from ew_pipeline.errors import DataError, UsageError
-from ew_pipeline.settings import DetectorSettings
-from ew_pipeline.weekly.decide import decide
-from ew_pipeline.weekly.fit import fit_segments
-from ew_pipeline.weekly.prepare import _matrix, assemble, prepare, with_levels
+from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.settings import DetectorSettings
+from ew_pipeline.decide.flags import decide
+from ew_pipeline.expect.fit import fit_segments
+from ew_pipeline.intake.assemble import _matrix, assemble, prepare, with_levels
 
 EXPLICIT = sales_table(
     ("A", "1", 1, 5), ("A", "2", 1, 0), ("B", "1", 1, 4), ("B", "2", 1, 2),

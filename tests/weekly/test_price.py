@@ -11,23 +11,23 @@ import pytest
 from evaluate.chain_of_weeks import as_frame, simulated
 from weekly.chain import run_plainly
 
-from ew_pipeline.algorithm.detector import EntrywiseDetector
-from ew_pipeline.data.snapshot import load_snapshot
-from ew_pipeline.evaluate import view
-from ew_pipeline.evaluate.policies import Calibrated, History
-from ew_pipeline.evaluate.registry import CALIBRATED
-from ew_pipeline.evaluate.view import PastView, RuleLabels
-from ew_pipeline.monitor.audit.replay import replay
-from ew_pipeline.monitor.calibration import Calibration
-from ew_pipeline.monitor.explanation import explain_pair
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.track.facts import week_facts
-from ew_pipeline.track.model import load_model
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.fit import fit_segments
+from ew_pipeline.audit.explanation import explain_pair
+from ew_pipeline.audit.replay import replay
+from ew_pipeline.backtest import view
+from ew_pipeline.backtest.calibration import Calibration
+from ew_pipeline.backtest.policies import Calibrated, History
+from ew_pipeline.backtest.registry import CALIBRATED
+from ew_pipeline.backtest.view import PastView, RuleLabels
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.expect.fit import fit_segments
+from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.snapshot import load_snapshot
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.method.detector import EntrywiseDetector
+from ew_pipeline.tracking.facts import week_facts
+from ew_pipeline.tracking.model import load_model
 from ew_pipeline.weekly.fit_cache import FitCache
-from ew_pipeline.weekly.prepare import prepare
 from ew_pipeline.weekly.price import fit_past_weeks, price
 
 PANEL, _ = simulated(stores=14, skus=20, weeks=32, mean=1.5)  # little is sold: labels teach something

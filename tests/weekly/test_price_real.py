@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from weekly.chain import run_plainly
 
-from ew_pipeline.evaluate.policies import Calibrated
-from ew_pipeline.evaluate.registry import default_policy
-from ew_pipeline.evaluate.tables import read_history
-from ew_pipeline.evaluate.view import PastView, RuleLabels
-from ew_pipeline.week import Week
+from ew_pipeline.backtest.policies import Calibrated
+from ew_pipeline.backtest.registry import default_policy
+from ew_pipeline.backtest.tables import read_history
+from ew_pipeline.backtest.view import PastView, RuleLabels
+from ew_pipeline.core.week import Week
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "analgesics" / "weekly.parquet"
 

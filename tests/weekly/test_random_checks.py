@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weekly.chain import LAST_WEEK, run_plainly, write_chain
 
-from ew_pipeline.monitor.audit.replay import replay
-from ew_pipeline.monitor.checks.draw import random_slice
-from ew_pipeline.monitor.checks.evaluating import evaluate_checks
-from ew_pipeline.monitor.checks.reading import read_checks
-from ew_pipeline.monitor.checks.recording import record_checks
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.settings import Settings
-from ew_pipeline.week import Week
+from ew_pipeline.audit.replay import replay
+from ew_pipeline.checks.evaluating import evaluate_checks
+from ew_pipeline.checks.reading import read_checks
+from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.decide.draw import random_slice
+from ew_pipeline.ledger import Ledger
 
 WEEK = Week.parse(LAST_WEEK)
 SHARE = 0.05

@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 from weekly.chain import LAST_WEEK, QUICK, run_plainly, write_chain
 
-from ew_pipeline.data.contract import ContractRejected
-from ew_pipeline.errors import EwError
-from ew_pipeline.orchestrate import steps as stepping
-from ew_pipeline.orchestrate.steps import Steps
-from ew_pipeline.publish.ledger import Ledger
-from ew_pipeline.publish.scores import write_scores
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
+from ew_pipeline.core import steps as stepping
+from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.steps import Steps
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.contract import ContractRejected
+from ew_pipeline.ledger import Ledger
+from ew_pipeline.outputs.scores import write_scores
 from ew_pipeline.weekly import run
-from ew_pipeline.weekly.follow import follow_drift
 from ew_pipeline.weekly.request import change_config, read_config
+from flows.follow import follow_drift
 
 WEEK = Week.parse(LAST_WEEK)
 pytestmark = pytest.mark.flow
@@ -282,8 +282,8 @@ def test_faulty_rows_below_the_limit_are_quarantined_and_said(tables, tmp_path):
 
 
 def test_the_outcome_for_programs_is_plain_json(published):
-    from ew_pipeline.console import plain
-    from ew_pipeline.weekly.command import describe
+    from ew_pipeline.cli.run import describe
+    from ew_pipeline.core.console import plain
 
     _, outcome = published
     described = json.loads(json.dumps(plain(describe(outcome))))

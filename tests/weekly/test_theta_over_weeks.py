@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from publish.factory import make_result
 from scipy.special import expit, logit
 
-from ew_pipeline.algorithm.theta import Theta
-from ew_pipeline.publish.ledger.rows import theta_columns
-from ew_pipeline.weekly.pooled_theta import HALF_WIDTH
-from ew_pipeline.weekly.theta_over_weeks import lean_on, over_weeks
+from ew_pipeline.infer.pooled_theta import HALF_WIDTH
+from ew_pipeline.infer.theta_over_weeks import lean_on, over_weeks
+from ew_pipeline.ledger.rows import theta_columns
+from ew_pipeline.method.theta import Theta
 
 
 def theta(rate: float, error: float, alpha: float = 0.2, **changes) -> Theta:
@@ -113,8 +113,8 @@ def test_it_is_published_beside_the_weeks_own(ledger_with_weeks):
 
 @pytest.fixture
 def ledger_with_weeks(tmp_path):
-    from ew_pipeline.publish.ledger import Ledger
-    from ew_pipeline.week import Week
+    from ew_pipeline.core.week import Week
+    from ew_pipeline.ledger import Ledger
 
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", home=tmp_path) as ledger:
         for number in (30, 31, 32):

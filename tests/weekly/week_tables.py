@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ew_pipeline.data.contract.gx_run import Validator
-from ew_pipeline.data.snapshot import SnapshotWriter
-from ew_pipeline.settings import RunConfig, Settings
-from ew_pipeline.week import Week
-from ew_pipeline.weekly.prepare import Prepared, prepare
-from ew_pipeline.weekly.records import Snapshot
+from ew_pipeline.core.settings import RunConfig, Settings
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.assemble import Prepared, prepare
+from ew_pipeline.intake.contract.gx_run import Validator
+from ew_pipeline.intake.snapshot import SnapshotWriter
+from ew_pipeline.results import Snapshot
 
 WEEK = Week(2026, 34)
 # Every pair is scored unless a test is about that.

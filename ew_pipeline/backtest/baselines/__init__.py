@@ -1,0 +1,1 @@
+"""What a retailer could do instead, behind the same interface as the detector."""

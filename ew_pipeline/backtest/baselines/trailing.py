@@ -1,0 +1,66 @@
+"""Rules on a pair's own past, as they are used today: no model of the chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc
+
+from ew_pipeline.backtest.evidence import Evidence
+from ew_pipeline.backtest.policies import Score, trailing_flags
+from ew_pipeline.backtest.view import PastView
+
+FloatArray = npt.NDArray[np.float64]
+TAIL = 0.05  # flagged when a pair so rarely sells so little
+
+
+@dataclass(frozen=True)
+class TrailingRule:
+    """Flag when sales are at most half the mean of the past 5 weeks.
+
+    With ``moved`` the mean is first multiplied by how the SKU moved in the whole chain this week.
+    """
+
+    moved: bool = False
+
+    @property
+    def name(self) -> str:
+        return "trailing-sku" if self.moved else "trailing"
+
+    def score(self, view: PastView) -> Score:
+        if view.t < 1:
+            return Score(np.zeros(view.pairs.size))
+        evidence = view.evidence()
+        mean = evidence.trailing * (evidence.sku_move_trailing if self.moved else 1.0)
+        ranking = (mean + 0.1) / (mean + evidence.units + 0.2)
+        return Score(trailing_flags(evidence, moved=self.moved), ranking)
+
+
+@dataclass(frozen=True)
+class TrailingTail:
+    """Flag when P(N <= X) <= 5% for a negative binomial N with the pair's past mean, the chain's spread."""
+
+    name: str = "trailing-tail"
+
+    def score(self, view: PastView) -> Score:
+        if view.t < 1:
+            return Score(np.zeros(view.pairs.size))
+        evidence = view.evidence()
+        tail = _at_most(evidence, _size(evidence))
+        flagged = (tail <= TAIL) & (evidence.trailing_weeks > 0)
+        return Score(flagged.astype(np.float64), 1.0 - tail)
+
+
+def _size(evidence: Evidence) -> float:
+    """s0 by moments over the pairs' last weeks against their trailing means."""
+    mean = np.maximum(evidence.trailing, 0.05)
+    # Var(last - mean of 5) = 0.8 Var: the last week is itself one of the five.
+    variance = (evidence.last - mean) ** 2 / 0.8
+    return float(1.0 / np.clip(np.sum(variance - mean) / np.sum(mean**2), 0.01, 10.0))
+
+
+def _at_most(evidence: Evidence, size: float) -> FloatArray:
+    mean = np.maximum(evidence.trailing, 0.05)
+    return np.asarray(betainc(size, evidence.units + 1.0, size / (size + mean)))

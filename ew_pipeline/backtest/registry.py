@@ -1,0 +1,60 @@
+"""All policies by name, and which of them is the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ew_pipeline.backtest.baselines.constant import ConstantRate
+from ew_pipeline.backtest.baselines.ignore import Ignore
+from ew_pipeline.backtest.baselines.paper import PaperMode
+from ew_pipeline.backtest.baselines.trailing import TrailingRule, TrailingTail
+from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.studies.baselines.decomposed import published_methods
+
+CALIBRATED = "calibrated-history"
+CALIBRATED_CROSS = "calibrated-cross-section"
+ALWAYS = ("ignore", "trailing", "trailing-sku")  # what every result is measured against
+SLOW = ("paper", "paper-practical", "cross-section", CALIBRATED_CROSS)
+SLOW_CELLS = 400_000  # pairs times weeks; beyond, the slow ones would take most of ten minutes
+
+
+def all_policies() -> tuple[Policy, ...]:
+    """In the order of the table: what is done today, the published methods, ours."""
+    return (
+        Ignore(),
+        ConstantRate(),
+        TrailingRule(),
+        TrailingRule(moved=True),
+        TrailingTail(),
+        *published_methods(),
+        PaperMode("paper"),
+        PaperMode("paper-practical"),
+        CrossSectionOnly(),
+        Calibrated(CALIBRATED_CROSS, history=False),
+        History(),
+        Calibrated(CALIBRATED),
+    )
+
+
+def default_policy(*, history: bool, calibrate: bool) -> str:
+    """The name of what we would run, given what may be used."""
+    if history:
+        return CALIBRATED if calibrate else "history"
+    return CALIBRATED_CROSS if calibrate else "cross-section"
+
+
+def chosen_policies(names: Sequence[str], default: str, cells: int = 0) -> tuple[Policy, ...]:
+    """The named policies, the default, and what every result is measured against.
+
+    No name means all, but the slow ones only up to ``SLOW_CELLS``; "all" means all.
+    """
+    if "all" in names:
+        return all_policies()
+    known = {policy.name: policy for policy in all_policies()}
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        raise UsageError(f"there is no policy {', '.join(wrong)}.", f"choose from {', '.join(known)}.")
+    usual = set(known) - (set(SLOW) if cells > SLOW_CELLS else set())
+    wanted = {*(names or usual), *ALWAYS, default}
+    return tuple(policy for name, policy in known.items() if name in wanted)

@@ -1,0 +1,1 @@
+"""The commands of `ew`: options in, messages and exit codes out. What they do is in the rooms below."""

@@ -1,0 +1,250 @@
+"""The `ew` command. Exit codes: `ew_pipeline.core.console.ExitCode`.
+
+This module imports nothing heavy, so that `ew --help` answers at once. A command lives in the module of the
+thing it does, as a function with typer's annotations, and is announced here by `lazy_command`; its module
+is imported when the command is used.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ew_pipeline import __version__
+from ew_pipeline.core.console import ExitCode, fail
+from ew_pipeline.core.errors import EwError
+
+
+class EwGroup(TyperGroup):
+    """The root command: turns errors into a message and an exit code."""
+
+    debug = False
+
+    def invoke(self, ctx: Any) -> Any:
+        self.debug = bool(ctx.params.get("debug"))
+        return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+        except Exception as error:
+            if not standalone_mode:
+                raise
+            if self.debug:
+                traceback.print_exc()
+            known = error if isinstance(error, EwError) else _unexpected(error)
+            fail(known)
+            sys.exit(known.exit_code)
+
+
+class BenchGroup(TyperGroup):
+    """``ew bench`` with options alone, or with nothing, is ``ew bench libraries``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        unnamed = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, ["libraries", *args] if unnamed else args)
+
+
+def _unexpected(error: Exception) -> EwError:
+    return EwError(
+        f"{type(error).__name__}: {error}",
+        "this is a fault of the program. Run again with `ew --debug …` and report what it prints.",
+    )
+
+
+app = typer.Typer(
+    name="ew",
+    cls=EwGroup,
+    rich_markup_mode=None,  # plain help: the decorated one takes twice as long to start
+    help="Find inventory records that are wrong, and the shelves worth checking.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+reproduce = typer.Typer(
+    rich_markup_mode=None,
+    help="Repeat the experiments of the paper.",
+    no_args_is_help=True,
+)
+audit = typer.Typer(
+    rich_markup_mode=None, help="Prove, replay and hand out what was published.", no_args_is_help=True
+)
+checks = typer.Typer(rich_markup_mode=None, help="What was found at the shelves.", no_args_is_help=True)
+bench = typer.Typer(
+    cls=BenchGroup,
+    rich_markup_mode=None,
+    help="Time and memory of our parts. Without a name: `ew bench libraries`.",
+)
+app.add_typer(audit, name="audit")
+app.add_typer(bench, name="bench")
+app.add_typer(checks, name="checks")
+app.add_typer(reproduce, name="reproduce")
+
+
+def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> None:
+    """Announce ``name`` in ``group``; ``target`` = "module:function" is imported when it is used.
+
+    The function is an ordinary typer command; its docstring is the long help, ``summary`` the line in the
+    list of commands.
+    """
+
+    @group.command(
+        name,
+        help=summary,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def forward(context: typer.Context) -> None:
+        module, _, function = target.partition(":")
+        real = typer.Typer(add_completion=False, rich_markup_mode=None)
+        real.command(name)(getattr(import_module(module), function))
+        command = typer.main.get_command(real)
+        # The parent's context, not this one's, or usage would read "ew group name name".
+        with command.make_context(name, list(context.args), parent=context.parent) as inner:
+            command.invoke(inner)
+
+
+STUDIES = "ew_pipeline.studies"
+
+lazy_command(
+    app, "demo", "ew_pipeline.cli.demo:demo", "The whole story on a simulated chain, nothing to start."
+)
+
+lazy_command(app, "run", "ew_pipeline.cli.run:run", "One week, from its sales to published flags.")
+lazy_command(app, "flags", "ew_pipeline.cli.published:flags", "The check list of a published week.")
+lazy_command(app, "report", "ew_pipeline.cli.published:report", "Where the report of a week is.")
+lazy_command(app, "promote", "ew_pipeline.cli.published:promote", "Make a run's configuration the champion.")
+lazy_command(
+    app, "rollback", "ew_pipeline.cli.published:rollback", "Make a week's earlier publication live again."
+)
+lazy_command(app, "backfill", "ew_pipeline.cli.backfill:backfill", "Many weeks, one after the other.")
+lazy_command(
+    app, "evaluate", "ew_pipeline.cli.evaluate:evaluate", "How published weeks, policies and checks did."
+)
+lazy_command(
+    app,
+    "convert",
+    f"{STUDIES}.convert:convert",
+    "A public dataset you downloaded, as a sales table.",
+)
+lazy_command(app, "explain", "ew_pipeline.audit.explain:explain", "Why a pair was flagged, or was not.")
+for name, function, summary in (
+    ("verify", "verify", "Is every row and file as it was written?"),
+    ("replay", "replay", "Compute a run again and compare."),
+    ("as-of", "as_of", "What was live on a day."),
+    ("export", "export", "A package that can be verified without the database."),
+    ("prune", "prune", "Remove what is stored per pair of old weeks."),
+):
+    lazy_command(audit, name, f"ew_pipeline.cli.audit:{function}", summary)
+for name, function, summary in (
+    ("import", "import_checks", "Read a table of checks."),
+    ("add", "add_check", "Record one check."),
+):
+    lazy_command(checks, name, f"ew_pipeline.cli.checks:{function}", summary)
+lazy_command(app, "drift", "ew_pipeline.cli.drift:drift", "Is theta moving, and does anybody know.")
+lazy_command(
+    bench,
+    "libraries",
+    f"{STUDIES}.bench.command:bench",
+    "Our fits beside other libraries': time, memory, error.",
+)
+lazy_command(
+    bench,
+    "pipeline",
+    f"{STUDIES}.bench.pipeline:pipeline",
+    "A whole weekly run: time by stage, memory, what the tools add.",
+)
+lazy_command(bench, "page", f"{STUDIES}.bench.page:page", "Earlier benchmarks' tables into a page.")
+lazy_command(
+    bench, "small", f"{STUDIES}.bench.small:small", "CPU time of fits of small weeks, and of the sampler."
+)
+lazy_command(
+    bench, "ledger", f"{STUDIES}.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
+)
+lazy_command(
+    app,
+    "up",
+    "ew_pipeline.cli.up:up",
+    "Servers, worker, pages and schedule, in the foreground.",
+)
+lazy_command(app, "serve", "ew_pipeline.cli.serve:serve", "Weeks, lists, runs and drift as pages.")
+lazy_command(app, "doctor", "ew_pipeline.cli.doctor:doctor", "What is configured, and what is missing.")
+
+lazy_command(
+    app,
+    "bench-dask",
+    f"{STUDIES}.bench.dask:bench_dask",
+    "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
+)
+
+EXPERIMENTS = f"{STUDIES}.experiments"
+lazy_command(
+    reproduce,
+    "table1",
+    f"{EXPERIMENTS}.table1:table1",
+    "Table 1: regret of every method on the paper's ensemble.",
+)
+lazy_command(reproduce, "table2", f"{STUDIES}.table2:table2", "The real-data protocol of section 4.2.")
+lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
+lazy_command(reproduce, "auc", f"{EXPERIMENTS}.auc:auc", "AUC against the ideal policy, and mean ROC.")
+lazy_command(reproduce, "limits", f"{EXPERIMENTS}.limits:limits", "What sets the worst fifth apart.")
+lazy_command(
+    reproduce,
+    "robustness",
+    f"{EXPERIMENTS}.robustness:robustness",
+    "Data that break the model's assumptions, against doing nothing.",
+)
+lazy_command(
+    reproduce,
+    "page",
+    f"{EXPERIMENTS}.page:page",
+    "A page on the studies that were kept, with their pictures.",
+)
+lazy_command(
+    reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
+)
+
+lazy_command(
+    reproduce,
+    "drift",
+    f"{STUDIES}.drift.command:drift",
+    "False alarms, power and attribution of the drift chart.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ew-pipeline {__version__}")
+        raise typer.Exit(ExitCode.DONE)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="EW_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+def main() -> None:
+    """Entry point of the `ew` script."""
+    app(prog_name="ew")

@@ -1,0 +1,1 @@
+"""What every room needs: errors, weeks, settings, the schema of the tables, provenance, files, arrays."""

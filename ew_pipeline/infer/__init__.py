@@ -1,0 +1,1 @@
+"""What the weeks and the shelf checks say of the anomaly parameters."""

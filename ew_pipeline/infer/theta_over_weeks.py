@@ -1,0 +1,90 @@
+"""This week's theta with the weeks before as a prior.
+
+One week may say little about alpha and p_A. The weeks published before say where they usually lie (mean mu)
+and how much they move from week to week (variance tau², random effects on the log-odds scale); with v the
+variance of this week's own estimate y,
+
+    prior  N(mu, tau² + Var(mu)),      estimate  (y / v + mu / prior variance) / (1 / v + 1 / prior variance).
+
+It is published beside the week's own estimate, never instead of it: the drift chart looks at the own ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ew_pipeline.infer.pooled_theta import as_share, on_log_odds, random_effects
+from ew_pipeline.method.theta import Theta
+from ew_pipeline.results import OverWeeks, SegmentResult
+
+POOLED = "pooled"
+MOST_WEEKS = 26
+LEAST_WEEKS = 3  # fewer cannot tell how much theta moves
+Estimate = tuple[float, tuple[float, float]]
+
+
+def over_weeks(
+    segments: Sequence[SegmentResult], pooled: Theta, published: pd.DataFrame
+) -> dict[str, OverWeeks]:
+    """By segment, and ``pooled``; what has no weeks to lean on is absent.
+
+    ``published``: theta of the weeks before by week and segment (``Ledger.segments_series``). Weeks whose
+    theta is not identified, or is that of another family of anomalies, say nothing.
+    """
+    found: dict[str, OverWeeks] = {}
+    for name, theta, family in [*((s.name, s.theta, s.anomaly) for s in segments), (POOLED, pooled, None)]:
+        rows = published[(published["segment"] == name) & published["identified"] & ~published["at_bound"]]
+        if family is not None:
+            rows = rows[rows["anomaly"] == family]
+        before = _thetas(rows.tail(MOST_WEEKS))
+        if len(before) >= LEAST_WEEKS:
+            found[name] = OverWeeks(lean_on(theta, before), len(before))
+    return found
+
+
+def lean_on(own: Theta, before: Sequence[Theta]) -> Theta:
+    """``own`` with the estimates ``before`` as a prior."""
+    alpha, alpha_interval = _combine(
+        (own.alpha, own.alpha_interval), [(one.alpha, one.alpha_interval) for one in before]
+    )
+    rate, rate_interval = _combine(
+        (own.anomaly_rate, own.anomaly_rate_interval),
+        [(one.anomaly_rate, one.anomaly_rate_interval) for one in before],
+    )
+    return Theta(
+        alpha=alpha,
+        anomaly_rate=rate,
+        alpha_interval=alpha_interval,
+        anomaly_rate_interval=rate_interval,
+        at_bound=False,
+        identified=True,
+        reason="" if own.identified else "this week alone does not identify it",
+    )
+
+
+def _combine(own: Estimate, before: Sequence[Estimate]) -> Estimate:
+    centre, variance = on_log_odds([value for value, _ in before], [ends for _, ends in before])
+    mean, of_mean, between = random_effects(centre, variance)
+    y, v = on_log_odds(*own)
+    weight, weight_before = 1.0 / float(v), 1.0 / (between + of_mean)
+    total = weight + weight_before
+    return as_share((weight * float(y) + weight_before * mean) / total, 1.0 / total)
+
+
+def _thetas(rows: pd.DataFrame) -> list[Theta]:
+    names = ("alpha", "alpha_low", "alpha_high", "anomaly_rate", "anomaly_rate_low", "anomaly_rate_high")
+    numbers = rows[list(names)].to_numpy(dtype=np.float64)
+    return [
+        Theta(
+            alpha=float(a),
+            anomaly_rate=float(p),
+            alpha_interval=(float(a_low), float(a_high)),
+            anomaly_rate_interval=(float(p_low), float(p_high)),
+            at_bound=False,
+            identified=True,
+        )
+        for a, a_low, a_high, p, p_low, p_high in numbers[np.isfinite(numbers).all(axis=1)]
+    ]

@@ -1,0 +1,341 @@
+"""A source as a typed DuckDB table: ids as text, weeks as ISO weeks, numbers as numbers, nothing repaired.
+
+A cell that cannot be read becomes NULL and is kept beside it as it was written, for the quarantine file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ew_pipeline.core.errors import DataError, UsageError, name_some
+from ew_pipeline.core.schema import COSTS, Column, Table
+from ew_pipeline.core.week import Week
+from ew_pipeline.intake.sources import Source, is_time, open_source, reading
+from ew_pipeline.intake.sql_text import literal, number, quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+WHOLE = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+)
+NUMBERS = (*WHOLE, "UHUGEINT", "FLOAT", "DOUBLE")
+ID_TYPES = {"store_id": "store_ids", "sku_id": "sku_ids"}
+YES, NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+MOST_UNREADABLE_WEEKS = 10_000
+FOUR_COSTS = (
+    "cost_flagged_healthy",
+    "cost_ignored_healthy",
+    "cost_ignored_anomalous",
+    "cost_flagged_anomalous",
+)
+TWO_COSTS = ("cost_false_alarm", "cost_missed")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source whose columns fit the contract. ``segment``: the column that splits the chain, if here."""
+
+    table: str
+    source: Source
+    columns: tuple[Column, ...]
+    ignored: tuple[str, ...]
+    segment: str | None = None
+
+    def has(self, name: str) -> bool:
+        return any(column.name == name for column in self.columns)
+
+    def split_by(self, segment: str) -> Opened:
+        """The same, read with one more column."""
+        return replace(self, segment=segment, ignored=tuple(name for name in self.ignored if name != segment))
+
+
+def open_table(table: Table, spec: str, connection: duckdb.DuckDBPyConnection) -> Opened:
+    """Open a source and hold its columns and types against the contract."""
+    source = open_source(spec, connection)
+    if table is COSTS:
+        table = _cost_form(source)
+    missing = [name for name in table.required if name not in source.columns]
+    if missing:
+        found = (
+            name_some(source.columns, len(source.columns))
+            if len(source.columns) > 12
+            else ", ".join(source.columns)
+        )
+        raise DataError(
+            f"{source.label} has no column {' and no column '.join(missing)}. Its columns: {found}.",
+            f"rename or add the columns; {table.name} needs {', '.join(table.required)}.",
+        )
+    columns = tuple(column for column in table.columns if column.name in source.columns)
+    ignored = tuple(name for name in source.columns if name not in table.names)
+    for column in columns:
+        _refuse_type(column, source)
+    return Opened(table.name, source, columns, ignored)
+
+
+def open_attributes(key: str, spec: str, connection: duckdb.DuckDBPyConnection) -> Opened:
+    """A table of attributes of stores or SKUs: the key, and whatever else it has."""
+    table = Table("stores" if key == "store_id" else "skus", (Column(key, "text", "the key"),), (key,))
+    return open_table(table, spec, connection)
+
+
+def week_texts(opened: Opened, column: str) -> dict[str | None, Week | None]:
+    """What each value of a week column stands for; None when it cannot be read."""
+    return {text: week for text, (week, _) in week_rows(opened, column).items()}
+
+
+def week_rows(opened: Opened, column: str) -> dict[str | None, tuple[Week | None, int]]:
+    """The same, with how many rows have the value."""
+    weeks: dict[str | None, tuple[Week | None, int]] = {}
+    for text, rows in opened.source.values(column).items():
+        try:
+            weeks[text] = (None if text is None else Week.parse(text)), rows
+        except UsageError:
+            weeks[text] = None, rows
+    return weeks
+
+
+def view_sales(
+    opened: Opened,
+    texts: Mapping[str | None, Week | None],
+    window: Collection[Week],
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    """The view ``raw_sales``: rows of the window's weeks, and those whose week cannot be read."""
+    wanted = {text: week for text, week in texts.items() if week is None or week in window}
+    unreadable = [text for text, week in wanted.items() if week is None]
+    if len(unreadable) > MOST_UNREADABLE_WEEKS:
+        raise DataError(
+            f"{opened.source.label} has {len(unreadable)} values of week that cannot be read: "
+            f"{name_some(map(str, unreadable), len(unreadable))}.",
+            "write weeks as 2026-W34, or as the date they start.",
+        )
+    _map_table(
+        "sales_weeks",
+        {text: None if week is None else str(week) for text, week in wanted.items()},
+        "VARCHAR",
+        connection,
+    )
+    names = [column.name for column in opened.columns if column.name not in ("price", "on_hand")]
+    kinds = opened.source.columns
+    cells = [
+        _cell(column, kinds[column.name])
+        for column in opened.columns
+        if column.name in names and column.kind != "week"
+    ]
+    week_text = opened.source.week_text("week")
+    cells += ["m.value AS week", f"CASE WHEN m.value IS NULL THEN {week_text} END AS week_text"]
+    cells += [_unreadable("units"), *_segment(opened)]
+    relation = opened.source.relation([*names, *_extra(opened)], wanted)
+    connection.execute(
+        f"CREATE VIEW raw_sales AS SELECT {', '.join(cells)} FROM {relation} AS r "
+        f"JOIN sales_weeks AS m ON {week_text} IS NOT DISTINCT FROM m.text"
+    )
+
+
+def view_listing(opened: Opened, connection: duckdb.DuckDBPyConnection) -> None:
+    """The view ``raw_listing``; weeks as their index, with the text of those that cannot be read."""
+    cells = [
+        _cell(column, opened.source.columns[column.name])
+        for column in opened.columns
+        if column.kind == "text"
+    ]
+    joins = ""
+    for name in ("first_week", "last_week"):
+        if not opened.has(name):
+            cells += [f"CAST(NULL AS INTEGER) AS {name}", f"CAST(NULL AS VARCHAR) AS {name}_text"]
+            continue
+        texts = week_texts(opened, name)
+        _map_table(
+            f"listing_{name}",
+            {text: None if week is None else week.index for text, week in texts.items()},
+            "INTEGER",
+            connection,
+        )
+        text = opened.source.week_text(name)
+        joins += f" LEFT JOIN listing_{name} ON {text} = listing_{name}.text"
+        blank = f"trim({text}) = ''"
+        cells += [
+            f"listing_{name}.value AS {name}",
+            f"CASE WHEN listing_{name}.value IS NULL AND NOT {blank} THEN {text} END AS {name}_text",
+        ]
+    names = [column.name for column in opened.columns]
+    relation = opened.source.relation([*names, *_extra(opened)], None)
+    connection.execute(
+        f"CREATE VIEW raw_listing AS SELECT {', '.join([*cells, *_segment(opened)])} "
+        f"FROM {relation} AS r{joins}"
+    )
+
+
+def view_costs(opened: Opened, connection: duckdb.DuckDBPyConnection) -> None:
+    """The view ``raw_costs``, with the four-cost form reduced to two."""
+    names = [column.name for column in opened.columns]
+    relation = opened.source.relation(names, None)
+    cells = [
+        _cell(column, opened.source.columns[column.name])
+        for column in opened.columns
+        if column.kind == "text"
+    ]
+    cells += [f"CAST(NULL AS VARCHAR) AS {name}" for name in ("store_id", "sku_id") if not opened.has(name)]
+    if opened.has(TWO_COSTS[0]):
+        cells += [f"TRY_CAST({name} AS DOUBLE) AS {name}" for name in TWO_COSTS]
+    else:
+        c10, c00, c01, c11 = (f"TRY_CAST({name} AS DOUBLE)" for name in FOUR_COSTS)
+        cells += [f"{c10} - {c00} AS cost_false_alarm", f"{c01} - {c11} AS cost_missed"]
+    connection.execute(f"CREATE VIEW raw_costs AS SELECT {', '.join(cells)} FROM {relation} AS r")
+
+
+def view_attributes(opened: Opened, connection: duckdb.DuckDBPyConnection) -> None:
+    """The view ``raw_stores`` or ``raw_skus``: the key and the segment."""
+    column = opened.columns[0]
+    relation = opened.source.relation([column.name, *_extra(opened)], None)
+    cells = [_cell(column, opened.source.columns[column.name]), *_segment(opened)]
+    connection.execute(f"CREATE VIEW raw_{opened.table} AS SELECT {', '.join(cells)} FROM {relation} AS r")
+
+
+def listed_stores(listing: Opened, connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """The stores that the view ``raw_listing`` names."""
+    with reading(listing.source.label):
+        found = connection.execute("SELECT DISTINCT store_id FROM raw_listing WHERE store_id IS NOT NULL")
+        return {str(store) for (store,) in found.fetchall()}
+
+
+def load(opened: Iterable[Opened], connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Every ``raw_`` view as a table, with ids as ENUMs that sort like their text; returns rows by table.
+
+    Ids as codes keep a week of ten million rows at a few bytes each, and reach pandas as categories. A text
+    finds its code by a join, in a third of the time that a cast to the ENUM takes; a blank one finds none.
+    """
+    tables = list(opened)
+    for key, kind in ID_TYPES.items():
+        holders = [table for table in tables if table.table not in _other_keys(key)]
+        for holder in holders:
+            with reading(holder.source.label):
+                connection.execute(
+                    f"CREATE TABLE {kind}_{holder.table} AS SELECT DISTINCT {key} FROM raw_{holder.table}"
+                )
+        if not holders:
+            continue
+        union = " UNION ".join(f"SELECT {key} FROM {kind}_{holder.table}" for holder in holders)
+        _enum(kind, f"SELECT {key} FROM ({union}) WHERE trim({key}) != '' ORDER BY 1", connection)
+    rows = {}
+    for table in tables:
+        kinds = {name: kind for name, kind in ID_TYPES.items() if table.table not in _other_keys(name)}
+        if table.table == "sales":
+            weeks = "SELECT DISTINCT value FROM sales_weeks WHERE value IS NOT NULL ORDER BY 1"
+            _enum("weeks", weeks, connection)
+            kinds["week"] = "weeks"
+        if table.segment is not None:
+            split = f"SELECT DISTINCT segment FROM raw_{table.table} WHERE trim(segment) != '' ORDER BY 1"
+            with reading(table.source.label):
+                _enum("segments", split, connection)
+            kinds["segment"] = "segments"
+        codes = ", ".join(f"{kind}_coded.code AS {name}" for name, kind in kinds.items())
+        joins = " ".join(
+            f"LEFT JOIN {kind}_coded ON t.{name} = {kind}_coded.text" for name, kind in kinds.items()
+        )
+        with reading(table.source.label):
+            connection.execute(
+                f"CREATE TABLE {table.table} AS "
+                f"SELECT t.* REPLACE ({codes}) FROM raw_{table.table} AS t {joins}"
+            )
+        rows[table.table] = number(f"SELECT count(*) FROM {table.table}", connection)
+    return rows
+
+
+def _other_keys(key: str) -> tuple[str, ...]:
+    """Tables without this key."""
+    return ("skus",) if key == "store_id" else ("stores",) if key == "sku_id" else ()
+
+
+def _cost_form(source: Source) -> Table:
+    two, four = (
+        [name in source.columns for name in TWO_COSTS],
+        [name in source.columns for name in FOUR_COSTS],
+    )
+    if any(two) and any(four):
+        raise DataError(
+            f"{source.label} has costs in both forms.",
+            f"keep {' and '.join(TWO_COSTS)}, or {', '.join(FOUR_COSTS)}.",
+        )
+    if not any(four):
+        return COSTS
+    ids = tuple(column for column in COSTS.columns if not column.required)
+    return Table(
+        "costs", ids + tuple(Column(name, "money", "four-cost form") for name in FOUR_COSTS), COSTS.key
+    )
+
+
+def _refuse_type(column: Column, source: Source) -> None:
+    kind = source.columns[column.name]
+    number = kind in NUMBERS or kind.startswith("DECIMAL")
+    text = kind == "VARCHAR" or kind.startswith("ENUM")
+    allowed, must = {
+        "text": (text or kind in WHOLE or kind == "UUID" or kind.endswith(",0)"), "text, or whole numbers"),
+        "week": (text or is_time(kind), "ISO weeks such as 2026-W34, or dates"),
+        "flag": (number or kind == "BOOLEAN" or (text and source.text_cells), "true or false, or 1 or 0"),
+    }.get(column.kind, (number or (text and source.text_cells), "numbers"))
+    # A column without any value has no type worth the name; its cells are judged one by one.
+    if not allowed and kind not in ('"NULL"', "NULL"):
+        raise DataError(
+            f"column {column.name} of {source.label} is {kind}; it must be {must} ({column.meaning}).",
+            "export it with that type.",
+        )
+
+
+def _cell(column: Column, kind: str) -> str:
+    name = quoted(column.name)
+    if column.kind == "text":
+        return f"CAST({name} AS VARCHAR) AS {name}"
+    if column.kind == "flag":
+        if kind == "BOOLEAN":
+            return f"CAST({name} AS TINYINT) AS {name}"
+        text = f"lower(trim(CAST({name} AS VARCHAR)))"
+        return (
+            f"CAST(CASE WHEN {text} IS NULL OR {text} = '' THEN NULL WHEN {text} IN {YES} THEN 1 "
+            f"WHEN {text} IN {NO} THEN 0 ELSE 2 END AS TINYINT) AS {name}"
+        )
+    return f"TRY_CAST({name} AS DOUBLE) AS {name}"
+
+
+def _unreadable(name: str) -> str:
+    return f"CASE WHEN TRY_CAST({name} AS DOUBLE) IS NULL THEN CAST({name} AS VARCHAR) END AS {name}_text"
+
+
+def _segment(opened: Opened) -> list[str]:
+    if opened.segment is None:
+        return []
+    return [f"CAST({quoted(opened.segment)} AS VARCHAR) AS segment"]
+
+
+def _extra(opened: Opened) -> Sequence[str]:
+    return [] if opened.segment is None or opened.has(opened.segment) else [opened.segment]
+
+
+def _map_table(
+    name: str, values: Mapping[str | None, str | int | None], kind: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    connection.execute(f"CREATE TABLE {name} (text VARCHAR, value {kind})")
+    if values:
+        connection.executemany(f"INSERT INTO {name} VALUES (?, ?)", list(values.items()))
+
+
+def _enum(name: str, query: str, connection: duckdb.DuckDBPyConnection) -> None:
+    """The type ``name``, and the table ``<name>_coded`` of its values as text and as codes."""
+    found = number(f"SELECT count(*) FROM ({query})", connection)
+    # An ENUM needs at least one value; the empty text is never an id, so it has no code to be found by.
+    connection.execute(f"CREATE TYPE {name} AS ENUM ({query if found else literal('')})")
+    connection.execute(
+        f"CREATE TABLE {name}_coded AS SELECT text, CAST(text AS {name}) AS code "
+        f"FROM (SELECT unnest(enum_range(CAST(NULL AS {name}))) AS text) WHERE text != ''"
+    )

@@ -1,0 +1,1 @@
+"""Compiled parts that several engines share."""

@@ -1,0 +1,1 @@
+"""Regressions and binned theta for many pairs, whole or in row blocks."""

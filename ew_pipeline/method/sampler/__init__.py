@@ -1,0 +1,1 @@
+"""The same model sampled, and averaged over ranks."""

@@ -1,0 +1,1 @@
+"""Gamma-Poisson factorisation, with theta on leave-one-out predictions."""

@@ -1,1 +1,0 @@
-"""After publication: drift, store checks, explanations, audit and replay."""

@@ -1,0 +1,1 @@
+"""What a published week gives people: check lists, score files and the weekly report."""

@@ -1,0 +1,111 @@
+"""The page of a week: one file, no network, every id escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from ew_pipeline._version import __version__
+from ew_pipeline.backtest.metrics import CalibrationTable
+from ew_pipeline.outputs.report import words
+from ew_pipeline.outputs.report.content import STORES, ReportContent, build_content
+from ew_pipeline.outputs.report.drawing import Plot
+from ew_pipeline.outputs.report.plots import make_plots
+from ew_pipeline.outputs.report.summary import headline
+from ew_pipeline.outputs.store_lists import store_lists_in
+from ew_pipeline.results import Override, WeekResult
+
+PAGE = "report.html"
+STORES_ON_A_PHONE = 6  # as in style.css
+SAFE_SCHEMES = {"", "http", "https", "file"}
+
+
+def write_report(
+    result: WeekResult,
+    *,
+    series: pd.DataFrame,
+    previous: pd.DataFrame | None,
+    links: Mapping[str, str],
+    folder: Path,
+    calibration: CalibrationTable | None = None,
+    calibration_of: str = "",
+    override: Override | None = None,
+    publish_anyway: str | None = None,
+) -> Path:
+    """Write ``report.html`` into ``folder``; the check lists are linked when they are already there.
+
+    Parameters
+    ----------
+    series : theta of the past weeks, one row per week and segment ("pooled" for the chain): week, segment,
+        alpha, alpha_low, alpha_high, anomaly_rate, anomaly_rate_low, anomaly_rate_high. May be empty.
+    previous : flags of the last published week before this one; None when there is none.
+    links : addresses by name, e.g. of the MLflow run and of Data Docs.
+    calibration : predicted against realised of earlier weeks whose labels are in; ``calibration_of`` : which.
+    override : who published a held week, and why.
+    publish_anyway : what to type to publish a held week; by default with the sales left open.
+    """
+    content = build_content(
+        result, previous=previous, links=links, override=override, publish_anyway=publish_anyway
+    )
+    plots = make_plots(result, series, calibration, calibration_of)
+    page = render_html(content, plots, store_lists=store_lists_in(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / PAGE
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_lists: str = "") -> str:
+    """The page as text. ``store_lists``: the stores' own lists, which lie beside it with check_list.csv."""
+    environment = _environment()
+    script = _source(environment, "script.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("report.html.jinja").render(
+        content=content,
+        plots={name: Markup(plot.svg) for name, plot in plots.items()},
+        described=plots,
+        headline=headline(content),
+        first_stores=content.stores[:STORES],
+        many_stores=len(content.stores) > STORES_ON_A_PHONE,
+        store_lists=store_lists,
+        style=Markup(_source(environment, "style.css")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+        version=__version__,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ew_pipeline.outputs.report"),
+        autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("jinja",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for format in (words.count, words.money, words.percent, words.plural, words.share, words.short):
+        environment.filters[format.__name__] = format
+    environment.filters["fragment"] = lambda text: quote(text, safe="")
+    environment.tests["web_address"] = _may_be_linked
+    return environment
+
+
+def _source(environment: Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _may_be_linked(address: str) -> bool:
+    try:
+        return urlsplit(address).scheme in SAFE_SCHEMES
+    except ValueError:
+        return False

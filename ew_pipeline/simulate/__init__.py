@@ -1,0 +1,19 @@
+"""A simulated retail chain over many weeks, for demonstrations and for tests of drift and audit.
+
+It is a story with known truth, not a model of any retailer. Expected sales of a week are low-rank::
+
+    M_t = diag(store effects of week t) · base · diag(SKU effects of week t)
+    base_ij = size_i · popularity_j · (affinity[format_i, department_j] + sum_k a_ik b_jk)
+
+so its rank is at most min(formats, departments) + latent factors. Season, holidays, promotions, launches
+and weather are effects of one axis and leave the rank alone. Units are negative binomial around M_t; a
+phantom-inventory event takes part of a pair's sales from a day of a week until it is repaired.
+
+Every random draw belongs to a stream and a week of its own: changing a setting from week w on leaves the
+weeks before w as they were, and leaves alone what the setting does not govern.
+"""
+
+from ew_pipeline.simulate.chain import SimulatedChain, simulate_chain
+from ew_pipeline.simulate.settings import ChainSettings, Schedule, StoreFormat
+
+__all__ = ["ChainSettings", "Schedule", "SimulatedChain", "StoreFormat", "simulate_chain"]
