@@ -14,26 +14,22 @@ import pandas as pd
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.infer.pricing import Pricing
+from ew_pipeline.infer.theta_over_weeks import OverWeeks
+from ew_pipeline.intake.assemble import Coverage
+from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.sources import WeekSources
 from ew_pipeline.method.theta import Theta
 
 if TYPE_CHECKING:
-    from ew_pipeline.backtest.calibration import Calibration
+    pass
 
 
 @dataclass(frozen=True)
-class WeekRequest:
-    """One week to run. A source is a file, a directory of partitions, or SQL (see ``data.sources``).
+class WeekRequest(WeekSources):
+    """One week to run: its sources, and how it is to end."""
 
-    ``stores`` and ``skus`` are tables of attributes (region, department) for ``config.segment_by``.
-    """
-
-    week: Week
-    sales: str
-    listing: str | None = None
-    costs: str | None = None
-    stores: str | None = None
-    skus: str | None = None
-    config: RunConfig = field(default_factory=RunConfig)
     shadow: bool = False
     override: Override | None = None
     blocks_on: str | None = None  # the address of the cluster whose workers hold the week by row blocks
@@ -45,154 +41,6 @@ class Override:
 
     who: str
     why: str
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A kind of fault found in a table, with how many rows it hit."""
-
-    table: str
-    reason: str  # in words, e.g. "units below zero"
-    rows: int
-    examples: tuple[str, ...]  # the first few keys
-    rejects: bool  # True: the whole batch is rejected; False: the rows are quarantined
-
-
-@dataclass(frozen=True)
-class Contract:
-    """What validation found.
-
-    ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
-    ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
-    ``rows_known``: sales of earlier weeks that a run before this one had found without fault in the same
-    file; they are among ``rows_read``, but not in these Data Docs.
-    """
-
-    faults: tuple[Fault, ...]
-    rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
-    rows_quarantined: int
-    quarantine: Path | None
-    data_docs: Path
-    ignored_columns: Mapping[str, tuple[str, ...]]
-    rows_known: int = 0
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Validated inputs, kept by the hash of their content (``data.snapshot``)."""
-
-    data_hash: str
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Which pairs are in the matrix, and where the others went."""
-
-    zero_rule: str  # "explicit", "listing" or "inferred"
-    stores_expected: int
-    stores_reporting: int
-    stores_missing: tuple[str, ...]  # listed or seen before, but no row this week
-    pairs_observed: int  # in the matrix, zeros included
-    pairs_zero: int
-    pairs_zero_filled: int  # of them, zeros that had no row
-    pairs_promoted: int  # left out, or kept, by the setting
-    pairs_unlisted: int  # sold, but not ranged by the listing: left out
-    pairs_not_scored: int  # too little data on store, SKU and pair
-    history_weeks: int  # weeks of the past that the level is built from; 0: cross-section only
-
-
-@dataclass(frozen=True)
-class SegmentResult:
-    """One fitted matrix."""
-
-    name: str  # "all" when there is one
-    stores: int
-    skus: int
-    pairs: int
-    theta: Theta
-    rank: int
-    noise: str
-    anomaly: str
-    dispersion_size: float  # infinite: Poisson
-    mode: str
-    mode_reason: str
-    converged: bool
-    null_gain: float  # nats by which the model with anomalies beats the one without
-    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
-    held_out_curve: tuple[tuple[int, float], ...]
-    rank_weights: Mapping[int, float]
-    singular_values: tuple[float, ...]
-    warnings: tuple[str, ...]
-    seconds: float
-    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place
-
-
-@dataclass(frozen=True)
-class Chance:
-    """What a priced probability is the probability of: its name in a table, and what that means."""
-
-    name: str
-    meaning: str
-
-
-WRONG = Chance("P(wrong)", "the probability that the inventory record is wrong")
-DROP = Chance(
-    "P(drop)",
-    "the probability that sales have fallen to half of the pair's own level or below, whatever the cause",
-)
-UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
-
-
-def chance(form: str, labels: str) -> Chance:
-    """Only the mixture's posterior, and what store checks have taught, speak of the record itself."""
-    told = labels == "checks" and form not in UNCALIBRATED
-    return WRONG if form == "posterior" or told else DROP
-
-
-@dataclass(frozen=True)
-class Pricing:
-    """Which probability is priced, and why.
-
-    Attributes
-    ----------
-    asked : the setting.
-    form : what is used: the detector's ``posterior`` or ``drop``, ``history`` (the drop against the weeks
-        around by the pair's own past, no labels), or what a calibration chose (``many + history``, …).
-    words : the same as a sentence.
-    labels : what the calibration learnt from: pair, text, code or checks; "" without one.
-    calibration : the record, also when it was learnt and refused; None when there was nothing to learn from.
-    """
-
-    asked: str = "posterior"
-    form: str = "posterior"
-    words: str = "the posterior of the week's fit is priced"
-    labels: str = ""
-    calibration: Calibration | None = None
-
-    @property
-    def chance(self) -> Chance:
-        return chance(self.form, self.labels)
-
-    @property
-    def of_the_detector(self) -> bool:
-        """Whether the week's own fit is priced, so that theta must be known."""
-        return self.form in ("posterior", "drop")
-
-    @property
-    def calibrated(self) -> bool:
-        return self.calibration is not None and self.calibration.accepted and not self.of_the_detector
-
-    @property
-    def as_asked(self) -> bool:
-        """False when a form was asked for by name and could not be had."""
-        wanted = {"auto": True, "calibrated": self.calibrated}
-        return wanted.get(self.asked, self.form == self.asked)
-
-    @property
-    def version(self) -> str | None:
-        """Of the calibration that the probability comes from."""
-        return self.calibration.version if self.calibration is not None and not self.of_the_detector else None
 
 
 @dataclass(frozen=True)
@@ -209,14 +57,6 @@ class CrossSection:
     expected_cost: float
     expected_saving: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class OverWeeks:
-    """Theta of a segment with the weeks published before as a prior; ``weeks`` says how many."""
-
-    theta: Theta
-    weeks: int
 
 
 @dataclass(frozen=True)
@@ -274,7 +114,7 @@ class WeekResult:
     folder: Path  # runs/<run_id>
     timings: Mapping[str, float]  # seconds by step
     override: Override | None = None  # who publishes it although a check failed
-    pricing: Pricing = Pricing()
+    pricing: Pricing = field(default_factory=Pricing)
     cross_section: CrossSection | None = None
     over_weeks: Mapping[str, OverWeeks] = field(default_factory=dict)
     given_totals: ScoreTotals | None = None  # where they are known already

@@ -36,11 +36,11 @@ from ew_pipeline.backtest.features import (
 )
 from ew_pipeline.backtest.labels import DROP, Labels
 from ew_pipeline.backtest.view import PastView
+from ew_pipeline.infer.pricing import HARD
 
 FloatArray = npt.NDArray[np.float64]
 FeatureSets = Mapping[str, Mapping[str, FloatArray]]
 MOST_TOGETHER = 4  # weeks fitted side by side, each in 150 MB of memory for half a million pairs
-HARD = ("trailing", "trailing-sku")
 
 
 @dataclass(frozen=True, eq=False)

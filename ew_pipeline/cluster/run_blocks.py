@@ -33,22 +33,17 @@ from ew_pipeline.cluster.weeks import with_absolute_paths
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.steps import Steps
-from ew_pipeline.expect.fit import curve_points
+from ew_pipeline.expect.fit import SegmentResult, curve_points
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta_over_weeks import over_weeks
+from ew_pipeline.intake.assemble import Coverage
+from ew_pipeline.intake.contract.faults import Contract
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.large.row_blocks import Parts
 from ew_pipeline.method.large.tier import large_warnings
-from ew_pipeline.results import (
-    Contract,
-    Coverage,
-    GateCheck,
-    Pricing,
-    SegmentResult,
-    WeekRequest,
-    WeekResult,
-)
+from ew_pipeline.results import GateCheck, WeekRequest, WeekResult
 from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.gate import FLAGGED_SHARE, gate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.intake.assemble import Prepared, SegmentInput
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.folds import RankCurve
 from ew_pipeline.method.result import DetectorFit
-from ew_pipeline.results import Pricing, SegmentResult
+from ew_pipeline.method.theta import Theta
 from ew_pipeline.tracking.model import PricedPairs, save_model
 
 
@@ -127,3 +128,29 @@ def curve_points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
         return ()
     ranks: Sequence[int] = curve.ranks
     return tuple((int(rank), float(score)) for rank, score in zip(ranks, curve.scores, strict=True))
+
+
+@dataclass(frozen=True)
+class SegmentResult:
+    """One fitted matrix."""
+
+    name: str  # "all" when there is one
+    stores: int
+    skus: int
+    pairs: int
+    theta: Theta
+    rank: int
+    noise: str
+    anomaly: str
+    dispersion_size: float  # infinite: Poisson
+    mode: str
+    mode_reason: str
+    converged: bool
+    null_gain: float  # nats by which the model with anomalies beats the one without
+    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
+    held_out_curve: tuple[tuple[int, float], ...]
+    rank_weights: Mapping[int, float]
+    singular_values: tuple[float, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place

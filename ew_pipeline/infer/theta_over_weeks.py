@@ -12,13 +12,14 @@ It is published beside the week's own estimate, never instead of it: the drift c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pooled_theta import as_share, on_log_odds, random_effects
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.results import OverWeeks, SegmentResult
 
 POOLED = "pooled"
 MOST_WEEKS = 26
@@ -88,3 +89,11 @@ def _thetas(rows: pd.DataFrame) -> list[Theta]:
         )
         for a, a_low, a_high, p, p_low, p_high in numbers[np.isfinite(numbers).all(axis=1)]
     ]
+
+
+@dataclass(frozen=True)
+class OverWeeks:
+    """Theta of a segment with the weeks published before as a prior; ``weeks`` says how many."""
+
+    theta: Theta
+    weeks: int

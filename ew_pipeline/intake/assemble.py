@@ -20,9 +20,9 @@ from ew_pipeline.intake.costs_table import price_pairs
 from ew_pipeline.intake.history import panel_level
 from ew_pipeline.intake.panel import Panel, panel_from_keys
 from ew_pipeline.intake.ranging import Entries, Keys, choose_rule, observe, on_holiday, reporting, sold_in
+from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.method.costs import Costs
 from ew_pipeline.method.sales_matrix import SalesMatrix
-from ew_pipeline.results import Coverage, Snapshot
 from ew_pipeline.weekly.past import Past, look_back
 
 T = TypeVar("T", bound=np.generic)
@@ -302,3 +302,20 @@ def _coverage(
 def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
     values.setflags(write=False)
     return values
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which pairs are in the matrix, and where the others went."""
+
+    zero_rule: str  # "explicit", "listing" or "inferred"
+    stores_expected: int
+    stores_reporting: int
+    stores_missing: tuple[str, ...]  # listed or seen before, but no row this week
+    pairs_observed: int  # in the matrix, zeros included
+    pairs_zero: int
+    pairs_zero_filled: int  # of them, zeros that had no row
+    pairs_promoted: int  # left out, or kept, by the setting
+    pairs_unlisted: int  # sold, but not ranged by the listing: left out
+    pairs_not_scored: int  # too little data on store, SKU and pair
+    history_weeks: int  # weeks of the past that the level is built from; 0: cross-section only

@@ -18,13 +18,13 @@ from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.checked_weeks import CheckedWeeks
 from ew_pipeline.intake.contract import reading
-from ew_pipeline.intake.contract.faults import ContractRejected, FaultBook, in_words
+from ew_pipeline.intake.contract.faults import Contract, ContractRejected, Fault, FaultBook, in_words
 from ew_pipeline.intake.contract.plain_sales import Columns, plain_sales
 from ew_pipeline.intake.contract.reading import Opened
 from ew_pipeline.intake.keep import Clean
-from ew_pipeline.intake.snapshot import SnapshotWriter
+from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
 from ew_pipeline.intake.source_passwords import without_password
-from ew_pipeline.results import Contract, Fault, Snapshot, WeekRequest
+from ew_pipeline.intake.sources import WeekSources
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +37,7 @@ PER_LINE = "\n  - "
 
 
 def ingest(
-    request: WeekRequest, settings: Settings, run_folder: Path, checks: pd.DataFrame | None = None
+    request: WeekSources, settings: Settings, run_folder: Path, checks: pd.DataFrame | None = None
 ) -> tuple[Contract, Snapshot]:
     """Validate the inputs of a week and keep them.
 
@@ -89,7 +89,7 @@ def scratch(folder: Path, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _open_all(
-    request: WeekRequest, connection: duckdb.DuckDBPyConnection, run_folder: Path
+    request: WeekSources, connection: duckdb.DuckDBPyConnection, run_folder: Path
 ) -> dict[str, Opened]:
     """Every source of the request, its columns checked; stores and SKUs only when they split the chain."""
     wanted = {"sales": request.sales, "listing": request.listing, "costs": request.costs}
@@ -144,7 +144,7 @@ class _Window:
 class _Batch:
     """The opened sources of one request on their way into a snapshot."""
 
-    request: WeekRequest
+    request: WeekSources
     settings: Settings
     run_folder: Path
     connection: duckdb.DuckDBPyConnection
@@ -303,7 +303,7 @@ class _Batch:
         )
 
 
-def _rejected(request: WeekRequest, table: str, error: DataError, run_folder: Path) -> ContractRejected:
+def _rejected(request: WeekSources, table: str, error: DataError, run_folder: Path) -> ContractRejected:
     """A source that cannot be read at all: no rows, no keys, no Data Docs."""
     contract = Contract(
         faults=(Fault(table, error.message, 0, (), True),),
@@ -319,7 +319,7 @@ def _rejected(request: WeekRequest, table: str, error: DataError, run_folder: Pa
     )
 
 
-def _again(request: WeekRequest) -> str:
+def _again(request: WeekSources) -> str:
     command = ["ew", "run", "--week", str(request.week)]
     for name in ("sales", "listing", "costs", "stores", "skus"):
         spec = getattr(request, name)

@@ -38,7 +38,6 @@ from ew_pipeline.core.errors import DataError, EwError
 from ew_pipeline.core.provenance import canonical_hash, canonical_json, file_hash
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.results import Snapshot
 
 Column = NDArray[Any] | pd.Categorical  # numbers, or text as codes
 
@@ -332,3 +331,11 @@ def _clear_unfinished(snapshots: Path) -> None:
             continue
         if stale:
             shutil.rmtree(left, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Validated inputs, kept by the hash of their content (``data.snapshot``)."""
+
+    data_hash: str
+    folder: Path

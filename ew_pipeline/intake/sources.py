@@ -23,13 +23,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ew_pipeline.core.disk import first_line
 from ew_pipeline.core.errors import DataError, name_some
+from ew_pipeline.core.settings import RunConfig
+from ew_pipeline.core.week import Week
 from ew_pipeline.intake.csv_source import csv_scan
 from ew_pipeline.intake.sql_text import literal, quoted
 
@@ -236,3 +238,19 @@ def _scan(files: Sequence[Path], text_cells: bool, hive: bool) -> str:
         return csv_scan(files, options)
     listed = ", ".join(literal(str(path)) for path in files)
     return f"read_parquet([{listed}], union_by_name=true{options})"
+
+
+@dataclass(frozen=True)
+class WeekSources:
+    """Where the tables of a week are. A source is a file, a folder of partitions, or SQL.
+
+    ``stores`` and ``skus`` are tables of attributes (region, department) for ``config.segment_by``.
+    """
+
+    week: Week
+    sales: str
+    listing: str | None = None
+    costs: str | None = None
+    stores: str | None = None
+    skus: str | None = None
+    config: RunConfig = field(default_factory=RunConfig)

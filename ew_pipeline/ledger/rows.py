@@ -16,12 +16,14 @@ import pyarrow as pa
 from ew_pipeline.core.provenance import canonical_json, code_version, environment
 from ew_pipeline.core.texts import text_column
 from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.infer.theta_over_weeks import OverWeeks
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import plain
 from ew_pipeline.ledger.places import Places, moment, now
 from ew_pipeline.ledger.records import RunInfo, Status
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.results import OverWeeks, SegmentResult, WeekResult
+from ew_pipeline.results import WeekResult
 
 POOLED = "pooled"
 DictRow = dict[str, Any]

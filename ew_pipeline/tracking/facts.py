@@ -14,8 +14,10 @@ from typing import Any
 
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.results import CrossSection, Pricing, SegmentResult, WeekResult
+from ew_pipeline.results import CrossSection, WeekResult
 
 MODEL_NAME = "ew-detector"
 ONLY_SEGMENT = "all"

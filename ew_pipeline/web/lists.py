@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ew_pipeline.audit.explanation import all_scores, run_chance
+from ew_pipeline.infer.pricing import Chance
 from ew_pipeline.ledger import Ledger, Publication, Run
 from ew_pipeline.outputs.check_list import RANDOM, check_list
-from ew_pipeline.results import Chance
 from ew_pipeline.web import addresses
 from ew_pipeline.web.errors import NotThere
 

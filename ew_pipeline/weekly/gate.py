@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from ew_pipeline.backtest.calibration import FEWEST_ANOMALIES, NOTHING
-from ew_pipeline.backtest.policies import HARD
 from ew_pipeline.core.errors import name_some
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.decide.totals import ScoreTotals
-from ew_pipeline.results import Coverage, GateCheck, Pricing, SegmentResult
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.infer.pricing import HARD, Pricing
+from ew_pipeline.intake.assemble import Coverage
+from ew_pipeline.results import GateCheck
 
 FLAGGED_SHARE = "flagged share"
 CARRIES = 0.1  # of the weight: a rank that the fit is partly an average over

@@ -28,8 +28,8 @@ from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.expect.fit import FittedSegment
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.intake.assemble import Prepared
-from ew_pipeline.results import Pricing
 from ew_pipeline.weekly.past import Past
 
 HISTORY = "history"

@@ -26,13 +26,15 @@ from ew_pipeline.infer.pooled_theta import pool_theta
 from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta_over_weeks import over_weeks
 from ew_pipeline.intake.assemble import Prepared, assemble, with_levels
+from ew_pipeline.intake.contract.faults import Contract
 from ew_pipeline.intake.read import ingest
+from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.ledger.publishing import SCORES
 from ew_pipeline.outputs.check_list import write_check_lists
 from ew_pipeline.outputs.report import write_report
 from ew_pipeline.outputs.scores import write_scores
-from ew_pipeline.results import Contract, Provenance, Snapshot, WeekRequest, WeekResult
+from ew_pipeline.results import Provenance, WeekRequest, WeekResult
 from ew_pipeline.tracking.weekly import TrackedRun, Tracking
 from ew_pipeline.weekly.attempt import Attempt, attempted
 from ew_pipeline.weekly.cross_section import cross_section

@@ -28,8 +28,9 @@ from ew_pipeline.core.console import ExitCode
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.assemble import prepare
+from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.results import Snapshot, WeekRequest
+from ew_pipeline.results import WeekRequest
 from ew_pipeline.tracking.model import load_model
 from ew_pipeline.weekly.backfill import backfill_weeks
 from ew_pipeline.weekly.request import make_request

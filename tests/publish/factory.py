@@ -18,8 +18,11 @@ import pandas as pd
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.intake.assemble import Coverage
+from ew_pipeline.intake.contract.faults import Contract, Fault
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.results import Contract, Coverage, Fault, GateCheck, Provenance, SegmentResult, WeekResult
+from ew_pipeline.results import GateCheck, Provenance, WeekResult
 
 COST_FALSE_ALARM, COST_MISSED = 1.0, 3.0
 THRESHOLD = COST_MISSED / (COST_FALSE_ALARM + COST_MISSED)

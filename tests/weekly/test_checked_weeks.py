@@ -14,9 +14,10 @@ from weekly.week_tables import WEEK, label, leave_docs_out, sales_table
 from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
 from ew_pipeline.intake import checked_weeks
 from ew_pipeline.intake.checked_weeks import CheckedWeeks
+from ew_pipeline.intake.contract.faults import Contract
 from ew_pipeline.intake.read import ingest
-from ew_pipeline.intake.snapshot import read_table
-from ew_pipeline.results import Contract, Snapshot, WeekRequest
+from ew_pipeline.intake.snapshot import Snapshot, read_table
+from ew_pipeline.results import WeekRequest
 
 CONFIG = RunConfig(contract=ContractLimits(max_faulty_share=0.5))
 GOOD = sales_table(

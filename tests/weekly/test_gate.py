@@ -9,7 +9,7 @@ from publish.factory import make_result
 
 from ew_pipeline.backtest.calibration import Calibration
 from ew_pipeline.core.settings import RunConfig
-from ew_pipeline.results import Pricing
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.weekly.gate import gate
 
 CONFIG = RunConfig(gate={"min_pairs": 5, "max_flagged_share": 0.5, "min_reporting_share": 0.7})

@@ -18,9 +18,10 @@ from ew_pipeline.intake import keep as keeping
 from ew_pipeline.intake import read as ingesting
 from ew_pipeline.intake.assemble import prepare
 from ew_pipeline.intake.contract import ContractRejected
+from ew_pipeline.intake.contract.faults import Contract
 from ew_pipeline.intake.read import ingest
-from ew_pipeline.intake.snapshot import read_manifest, read_table
-from ew_pipeline.results import Contract, Snapshot, WeekRequest
+from ew_pipeline.intake.snapshot import Snapshot, read_manifest, read_table
+from ew_pipeline.results import WeekRequest
 from ew_pipeline.simulate import ChainSettings, simulate_chain
 
 LENIENT = RunConfig(contract=ContractLimits(max_faulty_share=0.5))

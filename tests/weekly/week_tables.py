@@ -11,8 +11,7 @@ from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.assemble import Prepared, prepare
 from ew_pipeline.intake.contract.gx_run import Validator
-from ew_pipeline.intake.snapshot import SnapshotWriter
-from ew_pipeline.results import Snapshot
+from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
 
 WEEK = Week(2026, 34)
 # Every pair is scored unless a test is about that.

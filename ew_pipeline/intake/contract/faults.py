@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from ew_pipeline.core.errors import NAMED_OFFENDERS, DataError, name_some
 from ew_pipeline.intake.sql_text import literal, number
-from ew_pipeline.results import Contract, Fault
 
 if TYPE_CHECKING:
     import duckdb
+
 
 EARLIER = ", in earlier weeks"
 # A number as a person wrote it: 3, not 3.0; where it could not be read, the text itself.
@@ -126,3 +127,33 @@ def in_words(fault: Fault) -> str:
     if not fault.rows:
         return f"{fault.table}: {fault.reason}{named}"
     return f"{fault.rows:,} {'row' if fault.rows == 1 else 'rows'} of {fault.table}: {fault.reason}{named}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault found in a table, with how many rows it hit."""
+
+    table: str
+    reason: str  # in words, e.g. "units below zero"
+    rows: int
+    examples: tuple[str, ...]  # the first few keys
+    rejects: bool  # True: the whole batch is rejected; False: the rows are quarantined
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What validation found.
+
+    ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
+    ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
+    ``rows_known``: sales of earlier weeks that a run before this one had found without fault in the same
+    file; they are among ``rows_read``, but not in these Data Docs.
+    """
+
+    faults: tuple[Fault, ...]
+    rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
+    rows_quarantined: int
+    quarantine: Path | None
+    data_docs: Path
+    ignored_columns: Mapping[str, tuple[str, ...]]
+    rows_known: int = 0

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from ew_pipeline.core.errors import NAMED_OFFENDERS
 from ew_pipeline.core.schema import TABLES
-from ew_pipeline.intake.contract.faults import in_words, key_text
+from ew_pipeline.intake.contract.faults import Fault, in_words, key_text
 from ew_pipeline.intake.contract.suites import load_suite
-from ew_pipeline.results import Fault
 
 if TYPE_CHECKING:
     from ew_pipeline.intake.contract.gx_run import Validator

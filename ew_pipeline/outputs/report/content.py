@@ -10,6 +10,7 @@ import pandas as pd
 
 from ew_pipeline.core.texts import plain_texts
 from ew_pipeline.decide.reasons import in_words
+from ew_pipeline.infer.pricing import Chance
 from ew_pipeline.outputs.report.health import Health, Mark, health, marks
 from ew_pipeline.outputs.report.tables import (
     Table,
@@ -21,7 +22,7 @@ from ew_pipeline.outputs.report.tables import (
     timings_table,
 )
 from ew_pipeline.outputs.report.words import clean, days
-from ew_pipeline.results import Chance, Override, WeekResult
+from ew_pipeline.results import Override, WeekResult
 
 TOP = 20
 LISTED = 2_000  # more rows than this belong in the CSV

@@ -15,9 +15,12 @@ from ew_pipeline.core.provenance import canonical_hash, code_version, environmen
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import worded
+from ew_pipeline.expect.fit import SegmentResult
+from ew_pipeline.intake.assemble import Coverage
+from ew_pipeline.intake.contract.faults import Contract
 from ew_pipeline.ledger.publishing import SCORES
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.results import Contract, Coverage, GateCheck, Provenance, SegmentResult, WeekResult
+from ew_pipeline.results import GateCheck, Provenance, WeekResult
 
 FIRST_WEEK = Week(2024, 1)
 COST_FALSE_ALARM, COST_MISSED = 1.0, 3.0
