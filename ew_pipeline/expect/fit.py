@@ -9,17 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.settings import RunConfig
-from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.intake.assemble import Prepared, SegmentInput
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.folds import RankCurve
 from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.method.theta import Theta
-from ew_pipeline.tracking.model import PricedPairs, save_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +76,6 @@ def make_detector(config: RunConfig, mode: str, threads: int = 1) -> EntrywiseDe
         n_threads=threads,
         random_state=settings.random_state,
     )
-
-
-def save_models(fitted: Sequence[FittedSegment], priced: Sequence[Float], pricing: Pricing) -> None:
-    """Save every model in its folder, with the probability that is priced and what it comes from."""
-    for one, probability in zip(fitted, priced, strict=True):
-        pairs = PricedPairs(probability, pricing.form, pricing.version)
-        own = pricing.of_the_detector
-        assert one.record.model is not None  # only row blocks have none
-        save_model(one.fit, one.record.model, level=one.given.level, priced=None if own else pairs)
 
 
 def describe(segment: SegmentInput, fit: DetectorFit, folder: Path, seconds: float) -> SegmentResult:

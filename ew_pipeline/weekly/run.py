@@ -21,7 +21,7 @@ from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import decide
 from ew_pipeline.decide.totals import ScoreTotals
-from ew_pipeline.expect.fit import FittedSegment, fit_segments, save_models
+from ew_pipeline.expect.fit import FittedSegment, fit_segments
 from ew_pipeline.infer.pooled_theta import pool_theta
 from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta_over_weeks import over_weeks
@@ -45,6 +45,7 @@ from ew_pipeline.weekly.labelled_cache import LabelledCache
 from ew_pipeline.weekly.live import show_live
 from ew_pipeline.weekly.price import Priced, fit_past_weeks, price
 from ew_pipeline.weekly.request import publish_command
+from ew_pipeline.weekly.saved_models import save_models
 
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
