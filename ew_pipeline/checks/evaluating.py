@@ -19,12 +19,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ew_pipeline.checks.recording import UNDECIDED, newest_checks
 from ew_pipeline.core.arrays import Bool, Float
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.resample import Estimate, estimate, ratio, times_drawn
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Publication
+from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.store import newest_checks
 
 DRAWS = 2000
 BINS = 10

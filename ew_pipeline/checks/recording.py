@@ -14,8 +14,8 @@ from ew_pipeline.core.errors import DataError
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.ledger.places import now
-
-UNDECIDED = "not_checked"
+from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.store import newest_checks
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,6 @@ def record_checks(ledger: Ledger, table: CheckTable, *, by: str, correct: bool =
     done.added = len(new)
     done.unlinked = sum(row["publication_id"] is None for row in new)
     return done
-
-
-def newest_checks(ledger: Ledger, week: Week | None = None) -> pd.DataFrame:
-    """One row per pair and week: the one that counts."""
-    rows = ledger.table("checks") if week is None else ledger.table("checks", week=week)
-    return rows.drop_duplicates(["store_id", "sku_id", "week"], keep="last").reset_index(drop=True)
 
 
 def _new_rows(

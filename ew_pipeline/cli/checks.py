@@ -10,13 +10,14 @@ from rich.table import Table
 
 from ew_pipeline.checks.evaluating import CheckEvaluation, evaluate_checks
 from ew_pipeline.checks.reading import CheckTable, one_check, read_checks
-from ew_pipeline.checks.recording import Recorded, newest_checks, record_checks
+from ew_pipeline.checks.recording import Recorded, record_checks
 from ew_pipeline.core.console import ExitCode, emit_json, messages, results
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.resample import Estimate
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.ledger.store import newest_checks
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Correct = Annotated[

@@ -207,3 +207,6 @@ class LedgerReader:
     def _runs(self, query: Select[Any]) -> tuple[Run, ...]:
         with reading(self._engine) as connection:
             return tuple(run_of(row._asdict(), self._places) for row in connection.execute(query))
+
+
+UNDECIDED = "not_checked"

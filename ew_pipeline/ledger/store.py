@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import pandas as pd
 from sqlalchemy import Connection, Table, func, select
 
 from ew_pipeline.core.errors import UsageError
@@ -282,3 +283,9 @@ class Ledger(LedgerReader):
                 f"run {result.run_id} is already in the ledger with another result.",
                 "a run id names one result; run the week again.",
             )
+
+
+def newest_checks(ledger: Ledger, week: Week | None = None) -> pd.DataFrame:
+    """One row per pair and week: the one that counts."""
+    rows = ledger.table("checks") if week is None else ledger.table("checks", week=week)
+    return rows.drop_duplicates(["store_id", "sku_id", "week"], keep="last").reset_index(drop=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ew_pipeline.checks.recording import UNDECIDED, newest_checks
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.store import newest_checks
 
 
 def earlier_checks(ledger: Ledger, week: Week, config: RunConfig) -> pd.DataFrame | None:

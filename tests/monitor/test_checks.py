@@ -17,11 +17,12 @@ from monitor.audit_world import World
 from typer.testing import CliRunner
 
 from ew_pipeline.checks.reading import one_check, read_checks
-from ew_pipeline.checks.recording import newest_checks, record_checks
+from ew_pipeline.checks.recording import record_checks
 from ew_pipeline.cli import checks
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.draw import DRAWN, random_slice
+from ew_pipeline.ledger.store import newest_checks
 from ew_pipeline.outputs.check_list import write_check_lists
 
 W34 = Week(2026, 34)
