@@ -13,8 +13,7 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.intake.panel import Panel
 from ew_pipeline.intake.snapshot import is_kept
 from ew_pipeline.ledger import Ledger, Publication
-
-BASIS = "labels"  # of rows in the ledger's evaluations
+from ew_pipeline.ledger.records import BASIS
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,15 @@ weeks are then evaluated again under the new version, and the old rows stay.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.backtest.week_kernels import mean_around
 from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import maturity
 from ew_pipeline.intake.panel import Panel
 
-LabelRule = Literal["text", "pair", "code"]
-RULES: tuple[str, ...] = get_args(LabelRule)
-WINDOW = {"text": 5, "pair": 5, "code": 4}
 LABEL_VERSION = "1"
 MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
 DROP = 0.5
@@ -60,13 +57,6 @@ class Labels:
     def rate(self) -> float:
         """Share of anomalies among the labelled pairs; NaN when there is none."""
         return float(self.anomaly.sum() / self.known.sum()) if self.known.any() else float("nan")
-
-
-def maturity(rule: str) -> int:
-    """How many weeks after W must be in before W has labels."""
-    if rule not in WINDOW:
-        raise UsageError(f"there is no label rule {rule!r}.", f"choose one of {', '.join(RULES)}.")
-    return WINDOW[rule]
 
 
 def _surroundings(panel: Panel, t: int, rule: str, minimum: int) -> tuple[FloatArray, BoolArray]:

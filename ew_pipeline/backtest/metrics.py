@@ -6,31 +6,16 @@ one. ``labels`` are True where the pair is an anomaly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from ew_pipeline.core.arrays import Float, Int64
+from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.method.paper.decision import checked_probability
-
-
-@dataclass(frozen=True, eq=False)
-class CalibrationTable:
-    """Predicted against realised share of anomalies, one row per bin that is not empty, by ascending
-    prediction."""
-
-    mean_predicted: Float
-    realised_share: Float
-    count: Int64
-
-    @property
-    def largest_gap(self) -> float:
-        """The largest |predicted - realised| over the bins."""
-        return float(np.max(np.abs(self.mean_predicted - self.realised_share)))
+from ew_pipeline.outputs.report.drawing import CalibrationTable
 
 
 def auc(scores: ArrayLike, labels: ArrayLike) -> float:

@@ -22,12 +22,12 @@ from ew_pipeline.backtest.view import LabelSource, Memory, PastView
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.core.resample import Estimate, estimate, ratio, times_drawn
 from ew_pipeline.intake.panel import Panel
+from ew_pipeline.ledger.records import PUBLISHED
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
-PUBLISHED = "published"
 DRAWS = 1000
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ew_pipeline.backtest.due import (
-    BASIS,
     Known,
     chosen_publication,
     due_publications,
@@ -19,7 +18,6 @@ from ew_pipeline.backtest.due import (
     refuse_immature,
 )
 from ew_pipeline.backtest.kept_sales import last_kept_week, read_kept
-from ew_pipeline.backtest.labels import RULES
 from ew_pipeline.backtest.page.render import PAGE, write_evaluation
 from ew_pipeline.backtest.page.week import week_content
 from ew_pipeline.backtest.policies import Policy
@@ -33,9 +31,10 @@ from ew_pipeline.core.errors import DataError, EwError, UsageError
 from ew_pipeline.core.provenance import code_version
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
-from ew_pipeline.core.week import Week
+from ew_pipeline.core.week import RULES, Week
 from ew_pipeline.intake.source_passwords import without_password
 from ew_pipeline.ledger import Ledger, Publication
+from ew_pipeline.ledger.records import BASIS
 from ew_pipeline.tracking.evaluation import EvaluationFacts, send_evaluations
 
 DEFAULT = default_policy(history=True, calibrate=True)

@@ -24,7 +24,13 @@ from ew_pipeline.backtest.evidence import (
     gather,
     gather_cross_section,
 )
-from ew_pipeline.backtest.labels import LABEL_VERSION, MINIMUM_WEEKS, Labels, label_week, maturity
+from ew_pipeline.backtest.labels import (
+    LABEL_VERSION,
+    MINIMUM_WEEKS,
+    Labels,
+    label_week,
+)
+from ew_pipeline.core.week import maturity
 from ew_pipeline.intake.panel import Panel
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ew_pipeline.backtest.backtest import Backtest, Verdict, backtest, verdict
-from ew_pipeline.backtest.labels import RULES
 from ew_pipeline.backtest.measures import Measures
 from ew_pipeline.backtest.priced import COSTS
 from ew_pipeline.backtest.registry import chosen_policies, default_policy
@@ -16,6 +15,7 @@ from ew_pipeline.backtest.tables import SalesHistory, read_history, read_truth
 from ew_pipeline.backtest.view import LabelSource, RuleLabels
 from ew_pipeline.core.console import messages
 from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import RULES
 from ew_pipeline.studies.experiments.display import number, print_lines, print_table
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ew_pipeline.core.errors import UsageError
@@ -95,3 +96,19 @@ class Week:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-W{self.number:02d}"
+
+
+LabelRule = Literal["text", "pair", "code"]
+
+
+RULES: tuple[str, ...] = get_args(LabelRule)
+
+
+WINDOW = {"text": 5, "pair": 5, "code": 4}
+
+
+def maturity(rule: str) -> int:
+    """How many weeks after W must be in before W has labels."""
+    if rule not in WINDOW:
+        raise UsageError(f"there is no label rule {rule!r}.", f"choose one of {', '.join(RULES)}.")
+    return WINDOW[rule]

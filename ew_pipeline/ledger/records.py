@@ -156,3 +156,9 @@ class Problem:
     table: str
     key: str
     words: str
+
+
+BASIS = "labels"  # of rows in the ledger's evaluations
+
+
+PUBLISHED = "published"

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ew_pipeline.backtest.due import BASIS
 from ew_pipeline.backtest.page.render import PAGE
-from ew_pipeline.backtest.published import PUBLISHED
 from ew_pipeline.backtest.run import page_folder
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Publication, Run
+from ew_pipeline.ledger.records import BASIS, PUBLISHED
 
 NOT_LIVE = ("held", "shadow", "failed", "rejected", "computed")
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 import pandas as pd
 
-from ew_pipeline.backtest.realised import realised_calibration
 from ew_pipeline.core.console import ExitCode
 from ew_pipeline.core.disk import writing_to
 from ew_pipeline.core.later_file import LaterFile
@@ -32,6 +31,7 @@ from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.ledger.publishing import SCORES
 from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.realised import realised_calibration
 from ew_pipeline.outputs.report import write_report
 from ew_pipeline.outputs.scores import write_scores
 from ew_pipeline.results import Provenance, WeekRequest, WeekResult

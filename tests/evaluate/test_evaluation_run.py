@@ -16,7 +16,6 @@ from weekly.chain import run_plainly, write_chain
 from ew_pipeline.audit.findings import Finding
 from ew_pipeline.audit.verify import verify
 from ew_pipeline.backtest.kept_sales import read_kept
-from ew_pipeline.backtest.realised import realised_calibration
 from ew_pipeline.backtest.run import EvaluationRequest, document, run_evaluation
 from ew_pipeline.backtest.tables import read_history
 from ew_pipeline.cli.evaluate import evaluate
@@ -27,6 +26,7 @@ from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.sources import open_source
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.outputs.realised import realised_calibration
 
 pytestmark = pytest.mark.flow
 WEEK, LATER = "2026-W11", "2026-W16"

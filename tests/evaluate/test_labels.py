@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.backtest.labels import LABEL_VERSION, label_week, maturity
+from ew_pipeline.backtest.labels import LABEL_VERSION, label_week
 from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.week import maturity
 from ew_pipeline.intake.panel import Panel
 
 NAN = np.nan

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ew_pipeline.backtest.measures import Measures
-from ew_pipeline.backtest.metrics import CalibrationTable
 from ew_pipeline.backtest.parts import Part
-from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, MUTED, SERIES, Plot, draw
+from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, MUTED, SERIES, CalibrationTable, Plot, draw
 from ew_pipeline.outputs.report.plots import calibration_plot
 from ew_pipeline.outputs.report.words import clean, plural
 

@@ -14,9 +14,10 @@ from ew_pipeline.backtest.page.content import (
     policies_table,
 )
 from ew_pipeline.backtest.page.pictures import WeekPoint
-from ew_pipeline.backtest.published import PUBLISHED, Decisions, PublishedMeasures
+from ew_pipeline.backtest.published import Decisions, PublishedMeasures
 from ew_pipeline.core.resample import Estimate
 from ew_pipeline.ledger import Publication
+from ew_pipeline.ledger.records import PUBLISHED
 from ew_pipeline.outputs.report.tables import Table
 from ew_pipeline.outputs.report.words import clean, count, days, money, share
 

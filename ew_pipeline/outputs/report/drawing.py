@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ew_pipeline.core.arrays import Float, Int64
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 INK, MUTED, GRID, PAPER = "#010203", "#010204", "#010205", "#010206"
 ACCENT, FLAG = "#010207", "#010208"
@@ -115,3 +120,18 @@ def _inline(document: str, name: str, title: str, description: str) -> str:
     body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
     return opening + body.replace("xlink:href", "href")
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationTable:
+    """Predicted against realised share of anomalies, one row per bin that is not empty, by ascending
+    prediction."""
+
+    mean_predicted: Float
+    realised_share: Float
+    count: Int64
+
+    @property
+    def largest_gap(self) -> float:
+        """The largest |predicted - realised| over the bins."""
+        return float(np.max(np.abs(self.mean_predicted - self.realised_share)))

@@ -14,10 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from ew_pipeline._version import __version__
-from ew_pipeline.backtest.metrics import CalibrationTable
 from ew_pipeline.outputs.report import words
 from ew_pipeline.outputs.report.content import STORES, ReportContent, build_content
-from ew_pipeline.outputs.report.drawing import Plot
+from ew_pipeline.outputs.report.drawing import CalibrationTable, Plot
 from ew_pipeline.outputs.report.plots import make_plots
 from ew_pipeline.outputs.report.summary import headline
 from ew_pipeline.outputs.store_lists import store_lists_in

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ew_pipeline.backtest.due import BASIS
-from ew_pipeline.backtest.labels import WINDOW, maturity
-from ew_pipeline.backtest.metrics import CalibrationTable
-from ew_pipeline.backtest.published import PUBLISHED
-from ew_pipeline.core.week import Week
+from ew_pipeline.core.week import WINDOW, Week, maturity
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.ledger.records import BASIS, PUBLISHED
+from ew_pipeline.outputs.report.drawing import CalibrationTable
 
 MOST_WEEKS = 13
 BINS = 10  # of the kept curves, of equal width
