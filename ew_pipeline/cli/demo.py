@@ -15,13 +15,12 @@ import typer
 from rich.text import Text
 
 from ew_pipeline.cli.run import describe, run_one, show
-from ew_pipeline.core.console import emit_json, results, step
+from ew_pipeline.core.console import emit_json, print_lines, print_table, results, step
 from ew_pipeline.core.disk import make_private
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.simulate import ChainSettings, SimulatedChain, simulate_chain
-from ew_pipeline.studies.experiments.display import print_lines, print_table
 from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week

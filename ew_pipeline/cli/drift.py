@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ew_pipeline.core.console import ExitCode, emit_json, messages, results
+from ew_pipeline.core.console import ExitCode, emit_json, messages, print_table, results
 from ew_pipeline.core.drift_settings import DriftSettings
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
@@ -16,7 +16,6 @@ from ew_pipeline.drift.attribute import Chart
 from ew_pipeline.drift.page import last_week
 from ew_pipeline.drift.run import DriftReport, run_drift
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.studies.experiments.display import print_table
 
 
 def drift(

@@ -13,10 +13,9 @@ from ew_pipeline.backtest.priced import COSTS
 from ew_pipeline.backtest.registry import chosen_policies, default_policy
 from ew_pipeline.backtest.tables import SalesHistory, read_history, read_truth
 from ew_pipeline.backtest.view import LabelSource, RuleLabels
-from ew_pipeline.core.console import messages
+from ew_pipeline.core.console import messages, number, print_lines, print_table
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.week import RULES
-from ew_pipeline.studies.experiments.display import number, print_lines, print_table
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from ew_pipeline.backtest.priced import NOTEBOOK_COSTS, PAPER_COSTS, UniformCost
 from ew_pipeline.backtest.registry import all_policies, chosen_policies
 from ew_pipeline.backtest.tables import SalesHistory, read_history
 from ew_pipeline.backtest.view import PastView, RuleLabels
+from ew_pipeline.core.console import number
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import maturity
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.display import number
 from ew_pipeline.studies.experiments.instance import warm_up
 from ew_pipeline.studies.experiments.report import Report, Table, present
 from ew_pipeline.studies.experiments.runner import Study

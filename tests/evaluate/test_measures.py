@@ -11,7 +11,7 @@ import pytest
 from ew_pipeline.backtest.measures import measure
 from ew_pipeline.backtest.parts import Band, Outcomes, lift_in_top
 from ew_pipeline.backtest.priced import COSTS
-from ew_pipeline.studies.experiments.display import number
+from ew_pipeline.core.console import number
 
 Y = np.array([True, False, False, False] * 6)
 OUTCOMES = Outcomes(

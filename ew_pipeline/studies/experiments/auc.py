@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ew_pipeline.core.console import number as n
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.display import number as n
 from ew_pipeline.studies.experiments.instance import InstanceTask
 from ew_pipeline.studies.experiments.methods import DEFAULT, IDEAL, METHODS
 from ew_pipeline.studies.experiments.record import ROC_GRID, Record

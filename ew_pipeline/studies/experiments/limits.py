@@ -15,8 +15,8 @@ import numpy as np
 import typer
 
 from ew_pipeline.core.arrays import Bool, Float
+from ew_pipeline.core.console import number as n
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.display import number as n
 from ew_pipeline.studies.experiments.methods import METHODS
 from ew_pipeline.studies.experiments.record import Record
 from ew_pipeline.studies.experiments.report import Report, Table, present

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ew_pipeline.core.console import number as n
+from ew_pipeline.core.console import tally
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.studies.ensemble import EnsembleSettings
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.display import number as n
-from ew_pipeline.studies.experiments.display import tally
 from ew_pipeline.studies.experiments.instance import InstanceTask
 from ew_pipeline.studies.experiments.methods import DEFAULT, METHODS
 from ew_pipeline.studies.experiments.record import Record
