@@ -11,10 +11,10 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from ew_pipeline.cli.backfill import progress
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
+from ew_pipeline.weekly.progress import progress
 from ew_pipeline.weekly.request import make_request
 from flows.steps import PrefectSteps
 

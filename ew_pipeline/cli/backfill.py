@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from ew_pipeline.cli.options import (
     ConfigFile,
@@ -34,11 +24,9 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.intake.source_passwords import passwords_in_environment
 from ew_pipeline.servers.prefect import prefect_api
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
-from ew_pipeline.weekly.outcome import WeekDone
+from ew_pipeline.weekly.progress import line, progress
 from ew_pipeline.weekly.request import asked_changes, make_request
 from flows.follow import judge_published
-
-OnDone = Callable[[WeekDone], None]
 
 
 def backfill(
@@ -128,27 +116,6 @@ def run_backfill(
             )
 
 
-@contextmanager
-def progress(total: int) -> Iterator[OnDone]:
-    """A bar with the time left on a terminal, and a line per week anywhere."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=messages(), transient=True) as bar:
-        task = bar.add_task("weeks", total=total)
-
-        def on_done(done: WeekDone) -> None:
-            bar.console.print(_line(done), markup=False, soft_wrap=True)
-            bar.advance(task)
-
-        yield on_done
-
-
 def say(found: Backfill) -> None:
     """The closing tally: how many, where the time went, and every week that needs somebody."""
     out = messages().print
@@ -165,7 +132,7 @@ def say(found: Backfill) -> None:
             soft_wrap=True,
         )
     for done in found.bad:
-        out(_line(done), markup=False, soft_wrap=True)
+        out(line(done), markup=False, soft_wrap=True)
 
 
 def describe(found: Backfill) -> dict[str, Any]:
@@ -175,7 +142,3 @@ def describe(found: Backfill) -> dict[str, Any]:
         "weeks": [{**vars(done), "week": str(done.week)} for done in found.weeks],
         "timings": found.timings,
     }
-
-
-def _line(done: WeekDone) -> str:
-    return f"{done.status:<10}{done.week}  {done.seconds:6.1f} s  {done.words}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import typer
 
@@ -12,9 +12,8 @@ from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.drift.alerts import acknowledge as acknowledge_alert
-from ew_pipeline.drift.attribute import Chart
 from ew_pipeline.drift.page import last_week
-from ew_pipeline.drift.run import DriftReport, run_drift
+from ew_pipeline.drift.run import DriftReport, describe, run_drift
 from ew_pipeline.ledger import Ledger
 
 
@@ -70,26 +69,6 @@ def judge(settings: Settings, own: DriftSettings, week: Week | None) -> DriftRep
         return cast(DriftReport, report)  # a flow that names its state gives back what is in it
 
 
-def describe(report: DriftReport) -> dict[str, Any]:
-    """The report for a program."""
-    found = report.assessment
-    return {
-        "week": str(found.weeks[-1]),
-        "weeks": len(found.weeks),
-        "verdict": report.verdict,
-        "segments": report.verdicts,
-        "alerts": [alert.plain() for alert in report.alerts],
-        "open_alerts": [alert.id for alert in report.open_alerts],
-        "new_alerts": [alert.id for alert in report.new],
-        "weeks_between_alarms": found.weeks_between_alarms,
-        "charts": found.alarming,
-        "limit": found.limit,
-        "series": [_series(chart) for chart in found.charts],
-        "page": str(report.page),
-        "not_sent": list(report.failures),
-    }
-
-
 def show(report: DriftReport) -> None:
     """The table of series and the verdicts on stdout."""
     found = report.assessment
@@ -114,24 +93,3 @@ def show(report: DriftReport) -> None:
     for failure in report.failures:
         messages().print(f"Not sent: {failure}", markup=False, soft_wrap=True)
     messages().print(f"Page: {report.page}", markup=False, soft_wrap=True)
-
-
-def _series(chart: Chart) -> dict[str, Any]:
-    own = chart.series
-    return {
-        "segment": own.segment,
-        "series": own.kind.name,
-        "title": own.kind.title,
-        "group": own.kind.group,
-        "points": [
-            {
-                "week": str(week),
-                "value": kept.value,
-                "low": kept.low,
-                "high": kept.high,
-                "statistic": point.statistic,
-                "state": point.state,
-            }
-            for week, kept, point in zip(own.weeks, own.points, chart.points, strict=True)
-        ],
-    }

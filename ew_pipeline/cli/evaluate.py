@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from ew_pipeline.backtest.page.backtest import write_backtest_page
-from ew_pipeline.cli.evaluate_backtest import BacktestRequest, print_backtest, run_backtest, say, to_json
+from ew_pipeline.backtest.run_backtest import BacktestRequest, run_backtest, say
+from ew_pipeline.cli.evaluate_backtest import print_backtest, to_json
 from ew_pipeline.core.console import emit_json
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings

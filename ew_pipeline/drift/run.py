@@ -132,3 +132,44 @@ def _point_row(
         "detail": detail,
         "computed_at": at,
     }
+
+
+def describe(report: DriftReport) -> dict[str, Any]:
+    """The report for a program."""
+    found = report.assessment
+    return {
+        "week": str(found.weeks[-1]),
+        "weeks": len(found.weeks),
+        "verdict": report.verdict,
+        "segments": report.verdicts,
+        "alerts": [alert.plain() for alert in report.alerts],
+        "open_alerts": [alert.id for alert in report.open_alerts],
+        "new_alerts": [alert.id for alert in report.new],
+        "weeks_between_alarms": found.weeks_between_alarms,
+        "charts": found.alarming,
+        "limit": found.limit,
+        "series": [_series(chart) for chart in found.charts],
+        "page": str(report.page),
+        "not_sent": list(report.failures),
+    }
+
+
+def _series(chart: Chart) -> dict[str, Any]:
+    own = chart.series
+    return {
+        "segment": own.segment,
+        "series": own.kind.name,
+        "title": own.kind.title,
+        "group": own.kind.group,
+        "points": [
+            {
+                "week": str(week),
+                "value": kept.value,
+                "low": kept.low,
+                "high": kept.high,
+                "statistic": point.statistic,
+                "state": point.state,
+            }
+            for week, kept, point in zip(own.weeks, own.points, chart.points, strict=True)
+        ],
+    }

@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ew_pipeline.audit.explain import page as explain_page
 from ew_pipeline.audit.explanation import explain_pair
-from ew_pipeline.cli.drift import describe
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import Settings
+from ew_pipeline.drift.run import describe
 from ew_pipeline.ledger import Run
 from ew_pipeline.outputs.check_list import render_flags, store_sheet
 from ew_pipeline.outputs.report.html import PAGE as REPORT

@@ -19,7 +19,7 @@ from weekly.chain import QUICK, Untold, sources, write_chain
 from weekly.processes import Dying, finish
 
 from ew_pipeline.audit.verify import verify
-from ew_pipeline.cli.backfill import describe, progress, say
+from ew_pipeline.cli.backfill import describe, say
 from ew_pipeline.core.console import ExitCode
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
@@ -29,6 +29,7 @@ from ew_pipeline.weekly import backfill
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
 from ew_pipeline.weekly.journal import fingerprint
 from ew_pipeline.weekly.outcome import WeekDone
+from ew_pipeline.weekly.progress import progress
 from ew_pipeline.weekly.request import make_request
 
 FIRST, LAST = Week(2026, 7), Week(2026, 8)

@@ -15,7 +15,7 @@ from ew_pipeline.backtest.page.content import (
     series_of,
 )
 from ew_pipeline.backtest.page.render import write_evaluation
-from ew_pipeline.cli.evaluate_backtest import BacktestReport, BacktestRequest
+from ew_pipeline.backtest.run_backtest import BacktestReport, BacktestRequest
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.source_passwords import without_password
