@@ -10,7 +10,6 @@ from ew_pipeline.backtest.baselines.paper import PaperMode
 from ew_pipeline.backtest.baselines.trailing import TrailingRule, TrailingTail
 from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.studies.baselines.decomposed import published_methods
 
 CALIBRATED = "calibrated-history"
 CALIBRATED_CROSS = "calibrated-cross-section"
@@ -19,15 +18,15 @@ SLOW = ("paper", "paper-practical", "cross-section", CALIBRATED_CROSS)
 SLOW_CELLS = 400_000  # pairs times weeks; beyond, the slow ones would take most of ten minutes
 
 
-def all_policies() -> tuple[Policy, ...]:
-    """In the order of the table: what is done today, the published methods, ours."""
+def all_policies(more: Sequence[Policy] = ()) -> tuple[Policy, ...]:
+    """In the order of the table: what is done today, ``more`` (methods of other authors), ours."""
     return (
         Ignore(),
         ConstantRate(),
         TrailingRule(),
         TrailingRule(moved=True),
         TrailingTail(),
-        *published_methods(),
+        *more,
         PaperMode("paper"),
         PaperMode("paper-practical"),
         CrossSectionOnly(),
@@ -44,14 +43,16 @@ def default_policy(*, history: bool, calibrate: bool) -> str:
     return CALIBRATED_CROSS if calibrate else "cross-section"
 
 
-def chosen_policies(names: Sequence[str], default: str, cells: int = 0) -> tuple[Policy, ...]:
+def chosen_policies(
+    names: Sequence[str], default: str, cells: int = 0, more: Sequence[Policy] = ()
+) -> tuple[Policy, ...]:
     """The named policies, the default, and what every result is measured against.
 
     No name means all, but the slow ones only up to ``SLOW_CELLS``; "all" means all.
     """
     if "all" in names:
-        return all_policies()
-    known = {policy.name: policy for policy in all_policies()}
+        return all_policies(more)
+    known = {policy.name: policy for policy in all_policies(more)}
     wrong = [name for name in names if name not in known]
     if wrong:
         raise UsageError(f"there is no policy {', '.join(wrong)}.", f"choose from {', '.join(known)}.")

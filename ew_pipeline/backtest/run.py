@@ -144,9 +144,14 @@ class _Work:
         return write_evaluation(content, folder if self.request.out is None else self.request.out)
 
 
-def run_evaluation(request: EvaluationRequest, settings: Settings, steps: Steps) -> EvaluationReport:
-    """Evaluate, and record each publication once per label rule, version and data. No flag is touched."""
-    _refuse_wrong(request)
+def run_evaluation(
+    request: EvaluationRequest, settings: Settings, steps: Steps, more: Sequence[Policy] = ()
+) -> EvaluationReport:
+    """Evaluate, and record each publication once per label rule, version and data. No flag is touched.
+
+    ``more``: policies of other authors to compare with.
+    """
+    _refuse_wrong(request, more)
     with Ledger.open(settings.ledger_url, home=settings.root) as ledger:
         asked = _asked(ledger, request)
         labels: LabelSource = RuleLabels(request.label)
@@ -169,7 +174,7 @@ def run_evaluation(request: EvaluationRequest, settings: Settings, steps: Steps)
             raise UsageError(
                 f"--out is for one page, and {len(chosen)} publications are due.", "name one with --week."
             )
-        policies = chosen_policies(request.policies, DEFAULT, len(chosen) * panel.n_pairs)
+        policies = chosen_policies(request.policies, DEFAULT, len(chosen) * panel.n_pairs, more)
         work = _Work(request, settings, ledger, sales, labels, policies, Memory())
         done: list[WeekReport] = []
         left: dict[str, str] = {}
@@ -219,12 +224,12 @@ def _tracked(untracked: str | None) -> str:
     return "" if untracked is None else f"not tracked: {untracked}"
 
 
-def _refuse_wrong(request: EvaluationRequest) -> None:
+def _refuse_wrong(request: EvaluationRequest, more: Sequence[Policy]) -> None:
     if request.truth is None and request.label not in RULES:
         raise UsageError(f"there is no label {request.label!r}.", f"choose one of {', '.join(RULES)}.")
     if request.costs not in COSTS:
         raise UsageError(f"there are no costs {request.costs!r}.", f"choose one of {', '.join(COSTS)}.")
-    chosen_policies(request.policies, DEFAULT)
+    chosen_policies(request.policies, DEFAULT, more=more)
 
 
 def _asked(ledger: Ledger, request: EvaluationRequest) -> Publication | None:

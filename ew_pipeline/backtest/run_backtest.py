@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ew_pipeline.backtest.backtest import Backtest, Verdict, backtest, verdict
+from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.backtest.priced import COSTS
 from ew_pipeline.backtest.registry import chosen_policies, default_policy
 from ew_pipeline.backtest.tables import SalesHistory, read_history, read_truth
@@ -47,12 +48,12 @@ class BacktestReport:
     table: SalesHistory
 
 
-def run_backtest(request: BacktestRequest) -> BacktestReport:
-    """Read, score every week with what was known at its end, measure."""
+def run_backtest(request: BacktestRequest, more: Sequence[Policy] = ()) -> BacktestReport:
+    """Read, score every week with what was known at its end, measure. ``more``: other authors' policies."""
     if request.truth is None and request.label not in RULES:
         raise UsageError(f"there is no label {request.label!r}.", f"choose one of {', '.join(RULES)}.")
     default = default_policy(history=request.history, calibrate=request.calibrate)
-    chosen_policies(request.policies, default)  # a wrong name is said before the data are read
+    chosen_policies(request.policies, default, more=more)  # a wrong name is said before the data are read
     if request.costs not in COSTS:
         raise UsageError(f"there are no costs {request.costs!r}.", f"choose one of {', '.join(COSTS)}.")
     table = read_history(request.sales, request.listing, request.zero_rule, segment_by=request.segment_by)
@@ -61,7 +62,7 @@ def run_backtest(request: BacktestRequest) -> BacktestReport:
         labels = read_truth(request.truth, table, request.truth_column, request.truth_threshold)
     _announce(table)
     weeks = _range(table, request.first, request.last)
-    policies = chosen_policies(request.policies, default, len(weeks) * table.panel.n_pairs)
+    policies = chosen_policies(request.policies, default, len(weeks) * table.panel.n_pairs, more)
     result = backtest(
         table.panel, weeks, policies, labels, say, costs=COSTS[request.costs], grouping=table.grouping
     )
