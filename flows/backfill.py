@@ -11,6 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
+from ew_pipeline.cluster.weeks import run_weeks
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
@@ -78,6 +79,7 @@ def backfill(
             recheck=recheck,
             make_steps=WeekSteps,
             on_done=on_done,
+            cluster_weeks=run_weeks,
         )
     rows = [
         {"week": str(done.week), "outcome": done.status, "run": done.run_id or "", "what": done.words}

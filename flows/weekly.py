@@ -10,6 +10,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.runtime import flow_run
 from prefect.states import Completed, State
 
+from ew_pipeline.cluster.segments import fit_segments_on
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.source_passwords import from_environment
@@ -67,7 +68,7 @@ def weekly(
     )
     steps = PrefectSteps()
     with Tracking(settings) as tracking:
-        outcome = run_week(request, settings, steps, tracking)
+        outcome = run_week(request, settings, steps, tracking, fit_segments_on)
     drift = follow_drift(outcome, settings, steps)
     for alert in drift.new if drift is not None else ():
         announce(alert)

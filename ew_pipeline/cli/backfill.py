@@ -17,6 +17,7 @@ from ew_pipeline.cli.options import (
     Skus,
     Stores,
 )
+from ew_pipeline.cluster.weeks import run_weeks
 from ew_pipeline.core.console import emit_json, messages
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
@@ -94,7 +95,13 @@ def run_backfill(
     if not settings.orchestrate:
         with progress(len(weeks)) as on_done:
             return backfill_weeks(
-                request, weeks, settings, parallel=parallel, recheck=recheck, on_done=on_done
+                request,
+                weeks,
+                settings,
+                parallel=parallel,
+                recheck=recheck,
+                on_done=on_done,
+                cluster_weeks=run_weeks,
             )
     with prefect_api(settings) as api:
         from flows.backfill import backfill as flow  # imports Prefect, while its server boots

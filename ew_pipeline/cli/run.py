@@ -20,6 +20,7 @@ from ew_pipeline.cli.options import (
     Skus,
     Stores,
 )
+from ew_pipeline.cluster.segments import fit_segments_on
 from ew_pipeline.core.console import emit_json, messages
 from ew_pipeline.core.kernels import load_numba
 from ew_pipeline.core.settings import Settings
@@ -115,7 +116,7 @@ def run_one(settings: Settings, *, changes: dict[str, Any], **asked: Any) -> Out
         request = make_request(settings, changes=changes, **asked)
         steps = Steps()
         with _imports_set_aside(), Tracking(settings) as tracking:
-            outcome = run_week(request, settings, steps, tracking)
+            outcome = run_week(request, settings, steps, tracking, fit_segments_on)
         follow_drift(outcome, settings, steps)
         return outcome
     with prefect_api(settings) as api:

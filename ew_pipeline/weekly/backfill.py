@@ -25,6 +25,8 @@ from ew_pipeline.weekly.journal import Journal
 from ew_pipeline.weekly.outcome import WeekDone, run_one_week
 
 MakeSteps = Callable[[Week], Steps]
+OnWeek = Callable[[WeekDone], None]
+ClusterWeeks = Callable[[str, WeekRequest, Sequence[Week], Settings, OnWeek], None]
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,15 @@ def backfill_weeks(
     tracking: Tracking | None = None,
     make_steps: MakeSteps = lambda week: Steps(quiet=True),
     on_done: Callable[[WeekDone], None] = lambda done: None,
+    cluster_weeks: ClusterWeeks | None = None,
 ) -> Backfill:
     """Run every week with the sources and the configuration of ``request``.
 
     In order by default: the gate then compares each week with the one before it, as it would have then. With
     ``parallel`` processes it compares with what is published at that moment. ``recheck`` reads also the weeks
     that the journal knows to be done. ``tracking``: one that is running already; not used with ``parallel``.
-    Where the settings name a Dask scheduler, the weeks are run side by side on its workers.
+    Where the settings name a Dask scheduler, ``cluster_weeks`` runs the weeks side by side on its workers
+    (``cluster.weeks``).
     """
     if parallel > 1 and settings.dask_address is not None:
         raise UsageError(
@@ -103,9 +107,12 @@ def backfill_weeks(
                 note(known)
         todo = [week for week in weeks if week not in done]
     if settings.dask_address is not None and todo:
-        from ew_pipeline.cluster.weeks import run_weeks
-
-        run_weeks(settings.dask_address, request, todo, settings, note)
+        if cluster_weeks is None:
+            raise UsageError(
+                f"a cluster is named ({settings.dask_address}), and nothing that runs weeks on it was given.",
+                "use `ew backfill --dask`, or pass ew_pipeline.cluster.weeks.run_weeks.",
+            )
+        cluster_weeks(settings.dask_address, request, todo, settings, note)
     elif parallel > 1 and len(todo) > 1:
         _run_parallel(request, todo, settings, parallel, note)
     elif todo:

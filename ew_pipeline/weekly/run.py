@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ import pandas as pd
 
 from ew_pipeline.core.console import ExitCode
 from ew_pipeline.core.disk import writing_to
+from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.later_file import LaterFile
 from ew_pipeline.core.provenance import code_version, environment
 from ew_pipeline.core.settings import RunConfig, Settings
@@ -53,6 +55,9 @@ CONFIG = "config.json"  # in the run's folder, to run the week again with the sa
 DATA_DOCS, DOCS = "data docs", "data_docs/index.html"
 
 
+ClusterFits = Callable[[str, Prepared, RunConfig, Path, Settings], tuple[FittedSegment, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """How a run ended. ``result`` is None when nothing had to be computed."""
@@ -70,13 +75,22 @@ class Outcome:
         return ExitCode.HELD_BACK if self.status == "held" else ExitCode.DONE
 
 
-def run_week(request: WeekRequest, settings: Settings, steps: Steps, tracking: Tracking) -> Outcome:
-    """Run one week. What it made is in ``runs/<run_id>``, whatever the outcome."""
+def run_week(
+    request: WeekRequest,
+    settings: Settings,
+    steps: Steps,
+    tracking: Tracking,
+    cluster_fits: ClusterFits | None = None,
+) -> Outcome:
+    """Run one week. What it made is in ``runs/<run_id>``, whatever the outcome.
+
+    ``cluster_fits`` fits segments on the cluster that the settings name (``cluster.segments``).
+    """
     return attempted(
         request,
         settings,
         steps,
-        lambda ledger, attempt: _run(request, settings, steps, tracking, ledger, attempt),
+        lambda ledger, attempt: _run(request, settings, steps, tracking, cluster_fits, ledger, attempt),
     )
 
 
@@ -85,6 +99,7 @@ def _run(
     settings: Settings,
     steps: Steps,
     tracking: Tracking,
+    cluster_fits: ClusterFits | None,
     ledger: Ledger,
     attempt: Attempt,
 ) -> Outcome:
@@ -102,7 +117,7 @@ def _run(
     prepared = _prepare(snapshot, week, config, steps)
     fitted = steps(
         "fit the detector",
-        lambda: _fit(prepared, config, attempt.folder / "model", settings, steps),
+        lambda: _fit(prepared, config, attempt.folder / "model", settings, steps, cluster_fits),
         detail=_fitted,
     )
     priced = _price(prepared, fitted, config, settings, attempt.folder, steps)
@@ -229,16 +244,24 @@ def _decide(fitted: tuple[FittedSegment, ...], priced: Priced, week: Week, confi
 
 
 def _fit(
-    prepared: Prepared, config: RunConfig, folder: Path, settings: Settings, steps: Steps
+    prepared: Prepared,
+    config: RunConfig,
+    folder: Path,
+    settings: Settings,
+    steps: Steps,
+    cluster_fits: ClusterFits | None,
 ) -> tuple[FittedSegment, ...]:
     """Here, or the segments side by side on a cluster."""
     if settings.dask_address is None or len(prepared.segments) == 1:
         if settings.dask_address is not None:
             steps.say(f"One segment is fitted here: the cluster at {settings.dask_address} is not needed.")
         return fit_segments(prepared, config, folder, settings.threads)
-    from ew_pipeline.cluster.segments import fit_segments_on
-
-    return fit_segments_on(settings.dask_address, prepared, config, folder, settings)
+    if cluster_fits is None:
+        raise UsageError(
+            f"a cluster is named ({settings.dask_address}), and nothing that fits segments on it was given.",
+            "use `ew run --dask`, or pass ew_pipeline.cluster.segments.fit_segments_on.",
+        )
+    return cluster_fits(settings.dask_address, prepared, config, folder, settings)
 
 
 def conclude(

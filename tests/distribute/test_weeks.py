@@ -75,7 +75,9 @@ def test_a_backfill_survives_a_killed_worker_and_equals_one_made_here(cluster, t
     home, (before, last) = tmp_path / "home", WEEKS
     settings = Settings(home=home, dask_address=cluster)
     with one_killed(cluster, in_the_middle_of(last, home)) as killed:
-        found = backfill_weeks(request_for(settings, tables, override_why="a test"), WEEKS, settings)
+        found = backfill_weeks(
+            request_for(settings, tables, override_why="a test"), WEEKS, settings, cluster_weeks=run_weeks
+        )
     assert len(killed) == 1
     assert [(done.week, done.status) for done in found.weeks] == [(before, "published"), (last, "published")]
     assert len(list((home / "runs").glob(f"{last}-*"))) == 2  # begun twice
