@@ -12,9 +12,9 @@ import numpy as np
 
 from ew_pipeline import EntrywiseDetector
 from ew_pipeline.intake.history import trailing_level
-from ew_pipeline.method.large.als import als
 from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.simulate import ChainSettings, simulate_chain
+from ew_pipeline.studies.bench.als import als
 from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 

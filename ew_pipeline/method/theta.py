@@ -48,3 +48,9 @@ class Theta:
                 raise UsageError(f"{name} is ({low}, {high}); the low end comes first and neither is NaN.")
         if not self.identified and not self.reason:
             raise UsageError("theta is marked as not identified without a reason.", "say why in `reason`.")
+
+
+RATE_CAP = 0.4
+
+
+RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong

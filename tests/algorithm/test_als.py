@@ -8,9 +8,10 @@ from ew_pipeline.method import entry_blocks
 from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.large import _als_kernels
 from ew_pipeline.method.large._als_kernels import Lines, Prior, Variance, gram, half_sweep
-from ew_pipeline.method.large.als import als, balanced
+from ew_pipeline.method.large.als import balanced
 from ew_pipeline.method.paper.svd import zero_filled_svd
 from ew_pipeline.method.sales_matrix import SalesMatrix
+from ew_pipeline.studies.bench.als import als
 
 
 def seeded(seed=0):

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 
 from ew_pipeline.method.families import exposure_family
 from ew_pipeline.method.observations import Observations
-from ew_pipeline.method.sampler._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.method.sampler.chain import SamplerBudget
 from ew_pipeline.method.sampler.ensemble import (
     NEGLIGIBLE_RATE,
@@ -23,6 +22,7 @@ from ew_pipeline.method.sampler.ensemble import (
     stacking_weights,
 )
 from ew_pipeline.method.selection import rank_path
+from ew_pipeline.method.theta import RATE_CAP, RATE_PENALTY
 from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 SHORT = SamplerBudget(20, 30, 5, 4)

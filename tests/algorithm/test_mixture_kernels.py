@@ -27,6 +27,7 @@ from ew_pipeline.method.sampler._gradient_kernels import (
     gradient,
 )
 from ew_pipeline.method.sampler.state import uniform_table
+from ew_pipeline.method.theta import RATE_PENALTY
 from ew_pipeline.method.variational._variational_kernels import digamma
 
 COUNTS = np.array([0.0, 1.0, 2.0, 7.0, 12.0, 13.0, 60.0, 900.0])
@@ -410,7 +411,7 @@ def test_theta_prior_is_the_documented_density_with_its_jacobian(shape_free):
     def documented(t, h=1e-6):
         _, alpha, rate, share = parameters(t)
         power = 0.5 + 2.0 * share if shape_free else 0.5
-        value = stats.beta.logpdf(alpha, 1.0, 1.0 + power) - theta_kernels.RATE_PENALTY * rate
+        value = stats.beta.logpdf(alpha, 1.0, 1.0 + power) - RATE_PENALTY * rate
         if shape_free:
             value += stats.beta.logpdf(share, 0.5, 0.5)
         for k in range(4 if shape_free else 3):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from ew_pipeline.method.sampler._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.method.sampler.rate_posterior import NEGLIGIBLE_RATE, likelihood_ratios, negligible_rate
+from ew_pipeline.method.theta import RATE_CAP, RATE_PENALTY
 
 
 def share(ratios, tilt=0.0):

@@ -14,11 +14,10 @@ from ew_pipeline.core.arrays import Float, Float32
 from ew_pipeline.core.kernels import njit
 from ew_pipeline.method.anomalies import log_uniform
 from ew_pipeline.method.sampler._gradient_kernels import CURVE_STEP, GAMMA, UNIFORM, ZERO
+from ew_pipeline.method.theta import RATE_CAP, RATE_PENALTY
 from ew_pipeline.method.variational._variational_kernels import digamma
 
 LOG_SIZE_LOW, LOG_SIZE_HIGH = math.log(0.5), math.log(2000.0)
-RATE_CAP = 0.4
-RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
 T_LIMIT = 12.0
 FAR = 12.0  # from the next smaller count on which a logarithm of Gamma is cheaper than a product
 LOG_SHAPE_HIGH = math.log(200.0)  # s from 1, the exponential onset, to next to thinning

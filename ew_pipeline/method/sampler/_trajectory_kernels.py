@@ -18,13 +18,13 @@ from ew_pipeline.method.sampler._theta_kernels import (
     LOG_SHAPE_HIGH,
     LOG_SIZE_HIGH,
     LOG_SIZE_LOW,
-    RATE_CAP,
     T_LIMIT,
     shape_of,
     tables,
     theta_of,
     theta_prior,
 )
+from ew_pipeline.method.theta import RATE_CAP
 
 
 @njit

@@ -31,6 +31,7 @@ from ew_pipeline.method.sampler._adaptation import StepSize, ThetaSpread, first_
 from ew_pipeline.method.sampler.leaps import ThetaLeaps
 from ew_pipeline.method.sampler.rate_posterior import likelihood_ratios, negligible_rate
 from ew_pipeline.method.sampler.state import CountTable, SamplerState
+from ew_pipeline.method.theta import RATE_CAP
 from ew_pipeline.method.variational.fit import VariationalFit
 
 MOST_FOR_LONG_CHAINS = 20_000
@@ -165,7 +166,7 @@ def run_chain(
                 scales = np.where(scales > 0, theta_spread.scales(), 0.0)
             continue
         draw = iteration - budget.warm_up
-        weights[draw] = math.exp(rate_tilt * (state.rate - kernels.RATE_CAP))
+        weights[draw] = math.exp(rate_tilt * (state.rate - RATE_CAP))
         sums[0] += weights[draw] * current[0]
         sums[1] += weights[draw] * current[1]
         held.add(state)

@@ -21,11 +21,11 @@ from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.families import SampledFamily
 from ew_pipeline.method.folds import RankCurve, rank_curve
 from ew_pipeline.method.observations import Observations
-from ew_pipeline.method.sampler._theta_kernels import RATE_CAP, RATE_PENALTY
 from ew_pipeline.method.sampler.chain import Chain, SamplerBudget, run_chain
 from ew_pipeline.method.sampler.rate_posterior import NEGLIGIBLE_RATE
 from ew_pipeline.method.sampler.state import CountTable
 from ew_pipeline.method.selection import RankPath, held_out_masks
+from ew_pipeline.method.theta import RATE_CAP, RATE_PENALTY
 
 N_CHAINS = 2
 TEMPERATURE = 10.0  # nats of leave-one-out score per e-fold of weight: the curve's own error is of that size

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ew_pipeline.core.arrays import Float
-from ew_pipeline.method.sampler._theta_kernels import RATE_CAP, RATE_PENALTY
+from ew_pipeline.method.theta import RATE_CAP, RATE_PENALTY
 
 NEGLIGIBLE_RATE = 0.004
 _STEPS = 200  # closer to each other next to 0, where few anomalies make a difference

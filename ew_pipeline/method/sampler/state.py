@@ -21,6 +21,7 @@ from ew_pipeline.method.sampler._gradient_kernels import (
     ZERO,
 )
 from ew_pipeline.method.sampler._trajectory_kernels import leapfrog
+from ew_pipeline.method.theta import RATE_CAP
 from ew_pipeline.method.variational.axis_rates import EXTRA_RATES, PRIOR_COUNTS
 from ew_pipeline.method.variational.fit import VariationalFit
 
@@ -321,7 +322,7 @@ def _start_theta(start: VariationalFit, shape: float) -> Float:
         [
             (math.log(size) - low) / (high - low),
             theta.alpha,
-            theta.anomaly_rate / theta_kernels.RATE_CAP,
+            theta.anomaly_rate / RATE_CAP,
             math.log(shape) / theta_kernels.LOG_SHAPE_HIGH,
         ]
     )

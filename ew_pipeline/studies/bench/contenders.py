@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ew_pipeline.core.cores import available_threads
 from ew_pipeline.method.detector import EntrywiseDetector
-from ew_pipeline.method.large.als import als
 from ew_pipeline.studies.bench import peers
+from ew_pipeline.studies.bench.als import als
 from ew_pipeline.studies.bench.outcome import SWEEPS, Outcome, error_at, relative_error
 from ew_pipeline.studies.bench.stored import Size
 from ew_pipeline.studies.ensemble_sparse import SparseInstance

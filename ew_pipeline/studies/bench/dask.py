@@ -24,7 +24,7 @@ from ew_pipeline.cluster.connection import connected, need_dask
 from ew_pipeline.cluster.file_rows import Reading
 from ew_pipeline.cluster.partitions import census, load_blocks, read_block, take_census
 from ew_pipeline.core.console import emit_json, messages, results, step
-from ew_pipeline.method.large._als_kernels import Variance
+from ew_pipeline.method.large.als import Variance
 from ew_pipeline.method.large.blocks import BlockSweeps
 from ew_pipeline.method.large.row_blocks import Blocks, LocalBlocks, RowBlock, array_bytes, column_totals
 

@@ -28,8 +28,7 @@ from ew_pipeline.method.both_ways import BothWays
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.entry_blocks import in_entry_blocks
 from ew_pipeline.method.families import exposure_family
-from ew_pipeline.method.large._als_kernels import Variance
-from ew_pipeline.method.large.als import first_guess
+from ew_pipeline.method.large.als import Variance, first_guess
 from ew_pipeline.method.large.binned import Grid, bin_counts
 from ew_pipeline.method.large.factor_state import FactorState
 from ew_pipeline.method.large.fit import fit_noise

@@ -16,10 +16,10 @@ from ew_pipeline.method.families import GammaExposure, UniformExposure, exposure
 from ew_pipeline.method.noise import NegativeBinomial, Poisson
 from ew_pipeline.method.observations import Observations
 from ew_pipeline.method.paper.ideal import ideal_healthy_probability
-from ew_pipeline.method.sampler._theta_kernels import RATE_PENALTY
 from ew_pipeline.method.sampler.chain import Chain, SamplerBudget, run_chain
 from ew_pipeline.method.sampler.state import CountTable
 from ew_pipeline.method.selection import rank_path
+from ew_pipeline.method.theta import RATE_PENALTY
 from ew_pipeline.studies.ensemble import SyntheticInstance
 
 LARGEST_RATE = 0.3  # p_A ~ U(0, 0.3) in the ensemble
