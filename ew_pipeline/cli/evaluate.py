@@ -10,6 +10,7 @@ import typer
 from ew_pipeline.backtest.page.backtest import write_backtest_page
 from ew_pipeline.backtest.run_backtest import BacktestRequest, run_backtest, say
 from ew_pipeline.cli.evaluate_backtest import print_backtest, to_json
+from ew_pipeline.cli.studies import published_methods
 from ew_pipeline.core.console import emit_json
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
@@ -101,7 +102,7 @@ def evaluate(
             policies=policy or (),
             out=out,
         )
-        report = run_evaluation(request, Settings(), Steps())
+        report = run_evaluation(request, Settings(), Steps(), published_methods())
         if json:
             emit_json(evaluate_week.to_json(report, one=not (week is None and publication is None)))
         else:
@@ -147,7 +148,7 @@ def _refuse_mixed(
 
 
 def _backtest(request: BacktestRequest, out: Path | None, json: bool) -> None:
-    report = run_backtest(request)
+    report = run_backtest(request, published_methods())
     page = write_backtest_page(report, Settings(), out)
     if json:
         emit_json(to_json(report) | {"page": str(page)})

@@ -1,7 +1,7 @@
 """The `ew` command. Exit codes: `ew_pipeline.core.console.ExitCode`.
 
-This module imports nothing heavy, so that `ew --help` answers at once. A command lives in the module of the
-thing it does, as a function with typer's annotations, and is announced here by `lazy_command`; its module
+This module imports nothing heavy, so that `ew --help` answers at once. A command is a function with typer's
+annotations in a module of this folder, or of the studies, and is announced here by `lazy_command`; its module
 is imported when the command is used.
 """
 
@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from ew_pipeline import __version__
+from ew_pipeline.cli.studies import STUDIES, refuse_without_studies
 from ew_pipeline.core.console import ExitCode, fail
 from ew_pipeline.core.errors import EwError
 
@@ -110,6 +111,8 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
     )
     def forward(context: typer.Context) -> None:
         module, _, function = target.partition(":")
+        if module.startswith(STUDIES):
+            refuse_without_studies(context.command_path.removeprefix("ew "))
         real = typer.Typer(add_completion=False, rich_markup_mode=None)
         real.command(name)(getattr(import_module(module), function))
         command = typer.main.get_command(real)
@@ -117,8 +120,6 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
         with command.make_context(name, list(context.args), parent=context.parent) as inner:
             command.invoke(inner)
 
-
-STUDIES = "ew_pipeline.studies"
 
 lazy_command(
     app, "demo", "ew_pipeline.cli.demo:demo", "The whole story on a simulated chain, nothing to start."
@@ -141,7 +142,7 @@ lazy_command(
     f"{STUDIES}.convert:convert",
     "A public dataset you downloaded, as a sales table.",
 )
-lazy_command(app, "explain", "ew_pipeline.audit.explain:explain", "Why a pair was flagged, or was not.")
+lazy_command(app, "explain", "ew_pipeline.cli.explain:explain", "Why a pair was flagged, or was not.")
 for name, function, summary in (
     ("verify", "verify", "Is every row and file as it was written?"),
     ("replay", "replay", "Compute a run again and compare."),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from ew_pipeline.backtest.policies import Policy
 
 STUDIES = "ew_pipeline.studies"
 

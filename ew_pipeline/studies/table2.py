@@ -22,6 +22,7 @@ from ew_pipeline.backtest.view import PastView, RuleLabels
 from ew_pipeline.core.console import number
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import maturity
+from ew_pipeline.studies.baselines.decomposed import published_methods
 from ew_pipeline.studies.experiments import options, pictures, printed
 from ew_pipeline.studies.experiments.instance import warm_up
 from ew_pipeline.studies.experiments.report import Report, Table, present
@@ -89,7 +90,7 @@ def table2(
     if variant not in VARIANTS:
         raise UsageError(f"there is no variant {variant!r}.", f"choose one of {', '.join(VARIANTS)}.")
     wanted = [name.strip() for name in (policies or "all").split(",")]
-    names = [policy.name for policy in chosen_policies(wanted, "ignore")]
+    names = [policy.name for policy in chosen_policies(wanted, "ignore", more=published_methods())]
     history = _history(sales, listing, zero_rule)
     t, data = _week(history, week, variant), history.panel.content_hash()
     tasks = [PolicyTask(sales, listing, zero_rule, data, t, variant, name, instances, seed) for name in names]
@@ -121,7 +122,7 @@ def score_and_price(task: PolicyTask) -> dict[str, Any]:
     rule, costs = VARIANTS[task.variant]
     labels = RuleLabels(rule)
     truth, view = labels.of(panel, task.week), PastView(panel, task.week, labels)
-    policy = next(each for each in all_policies() if each.name == task.policy)
+    policy = next(each for each in all_policies(published_methods()) if each.name == task.policy)
     kept = truth.known[view.pairs]
     probability = policy.score(view).probability[kept]
     anomaly = truth.anomaly[view.pairs][kept]

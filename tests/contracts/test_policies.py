@@ -11,13 +11,13 @@ import pytest
 from ew_pipeline.backtest.registry import all_policies
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
 from ew_pipeline.intake.panel import Panel
-from ew_pipeline.studies.baselines.decomposed import METHODS, RANK, SHARE
+from ew_pipeline.studies.baselines.decomposed import METHODS, RANK, SHARE, published_methods
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluate"))
 from chain_of_weeks import shuffled_after, simulated
 
 T = 14
-POLICIES = {policy.name: policy for policy in all_policies()}
+POLICIES = {policy.name: policy for policy in all_policies(published_methods())}
 
 
 @pytest.fixture(scope="module")

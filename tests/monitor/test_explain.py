@@ -11,11 +11,12 @@ import typer
 from monitor.real_week import WEEK, published_home
 from typer.testing import CliRunner
 
-from ew_pipeline.audit.explain import explain, lines, page
+from ew_pipeline.audit.explain import lines, page
 from ew_pipeline.audit.explanation import explain_pair
 from ew_pipeline.audit.prune import PER_PAIR
 from ew_pipeline.checks.reading import one_check
 from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.cli.explain import explain
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
