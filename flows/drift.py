@@ -8,8 +8,7 @@ from prefect.client.schemas import State
 from prefect.events import emit_event
 from prefect.states import Completed
 
-from ew_pipeline.core.drift_settings import DriftSettings
-from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.drift.alerts import Alert, list_alerts
 from ew_pipeline.drift.evidence import evidence

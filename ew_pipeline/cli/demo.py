@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ew_pipeline.cli.run import describe, run_one, show
 from ew_pipeline.core.console import emit_json, print_lines, print_table, results, step
-from ew_pipeline.core.disk import make_private
+from ew_pipeline.core.files import make_private
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.ledger import Ledger

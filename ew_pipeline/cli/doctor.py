@@ -19,8 +19,8 @@ from rich.text import Text
 
 from ew_pipeline import __version__
 from ew_pipeline.core.console import ExitCode, emit_json, results
-from ew_pipeline.core.disk import make_private
 from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.files import make_private
 from ew_pipeline.core.provenance import code_version
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.source_passwords import without_password

@@ -7,9 +7,8 @@ from typing import Annotated, cast
 import typer
 
 from ew_pipeline.core.console import ExitCode, emit_json, messages, print_table, results
-from ew_pipeline.core.drift_settings import DriftSettings
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.drift.alerts import acknowledge as acknowledge_alert
 from ew_pipeline.drift.page import last_week

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ew_pipeline.core.coded_text import CodedText, Codes, Texts
-from ew_pipeline.core.disk import first_line
 from ew_pipeline.core.errors import DataError, UsageError, name_some
+from ew_pipeline.core.files import first_line
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.sources import zone_of

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import available_threads
 from ew_pipeline.core.provenance import canonical_hash
 
 
@@ -195,3 +195,21 @@ class RunConfig(BaseModel):
     def looks_back(self) -> bool:
         """Whether the pairs' own past may be what is priced."""
         return self.history and self.probability in ("auto", "history", "calibrated")
+
+
+class DriftSettings(BaseSettings):
+    """``EW_DRIFT_WEEKS_BETWEEN_ALARMS`` and ``EW_ALERT_URL``."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    weeks_between_alarms: float = Field(
+        52.0,
+        ge=2,
+        validation_alias="EW_DRIFT_WEEKS_BETWEEN_ALARMS",
+        description="stable weeks per false alarm, all series of all segments together, at least",
+    )
+    alert_url: str | None = Field(
+        None,
+        validation_alias="EW_ALERT_URL",
+        description="where alerts are sent: https://… (a JSON POST) or mailto:…; several with commas",
+    )

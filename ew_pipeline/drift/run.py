@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ew_pipeline.core.drift_settings import DriftSettings
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
 from ew_pipeline.drift.alerts import Alert, list_alerts, raise_alerts

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ew_pipeline.core.kept_files import Arrays, KeptFiles, code_hash
+from ew_pipeline.core.files import Arrays, KeptFiles, code_hash
 from ew_pipeline.core.provenance import canonical_json, environment, file_hash
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.contract.reading import Opened

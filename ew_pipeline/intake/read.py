@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ew_pipeline.core.disk import writing_to
 from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.files import writing_to
 from ew_pipeline.core.schema import COSTS, LISTING, SALES
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week

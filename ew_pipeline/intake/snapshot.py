@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ew_pipeline.core.disk import writing_to
 from ew_pipeline.core.errors import DataError, EwError
+from ew_pipeline.core.files import writing_to
 from ew_pipeline.core.provenance import canonical_hash, canonical_json, file_hash
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

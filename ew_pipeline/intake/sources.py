@@ -28,8 +28,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ew_pipeline.core.disk import first_line
 from ew_pipeline.core.errors import DataError, name_some
+from ew_pipeline.core.files import first_line
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.csv_source import csv_scan

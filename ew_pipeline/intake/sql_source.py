@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ew_pipeline.core.disk import first_line
 from ew_pipeline.core.errors import DataError, UsageError
+from ew_pipeline.core.files import first_line
 from ew_pipeline.intake.source_passwords import without_password
 from ew_pipeline.intake.sql_text import number, quoted
 

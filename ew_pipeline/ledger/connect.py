@@ -14,8 +14,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from ew_pipeline.core.disk import make_private
 from ew_pipeline.core.errors import UsageError
+from ew_pipeline.core.files import make_private
 from ew_pipeline.ledger.failures import LedgerError, explained, is_sqlite, shown
 
 SCHEMA = "ew"  # in PostgreSQL; MLflow's tables in the same database have some of the same names

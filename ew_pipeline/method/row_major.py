@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ew_pipeline.core.arrays import Int32, Int64
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import Int32, Int64, available_threads
 from ew_pipeline.core.kernels import njit
 from ew_pipeline.method.entry_blocks import in_line_blocks
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ew_pipeline.core.disk import writing_to
+from ew_pipeline.core.files import writing_to
 
 BLOCK_SCORES = "scores"  # the folder of a week by row blocks, with a file for each block
 # No two pairs share these, so a dictionary would only be built to be thrown away; split into the streams of

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ew_pipeline.core.disk import make_private, writing_to
 from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.files import make_private, writing_to
 from ew_pipeline.core.settings import Settings
 
 FOLDER, LOCK, RECORD, LOGIN = "up", "lock", "up.json", "prefect.login"

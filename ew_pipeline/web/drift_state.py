@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from ew_pipeline.core.drift_settings import DriftSettings
-from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.drift.page import render_page
 from ew_pipeline.drift.run import DriftReport, judge_drift
 from ew_pipeline.ledger import Head, Ledger

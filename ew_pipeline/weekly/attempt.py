@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ew_pipeline.core.disk import make_private
 from ew_pipeline.core.errors import DataError, EwError
+from ew_pipeline.core.files import make_private
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.intake.contract import ContractRejected

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ew_pipeline.backtest.evidence import WeekFit
-from ew_pipeline.core.kept_files import Arrays, KeptFiles, code_hash
+from ew_pipeline.core.files import Arrays, KeptFiles, code_hash
 from ew_pipeline.core.provenance import canonical_json
 from ew_pipeline.intake.panel import Panel
 

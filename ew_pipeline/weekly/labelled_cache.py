@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.backtest.calibration import LabelledWeek
-from ew_pipeline.core.kept_files import Arrays, KeptFiles, code_hash
+from ew_pipeline.core.files import Arrays, KeptFiles, code_hash
 from ew_pipeline.weekly.fit_cache import SOURCES as FIT_SOURCES
 
 MOST_BYTES = 1_000_000_000

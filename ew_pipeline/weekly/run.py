@@ -13,9 +13,8 @@ from typing import Literal
 import pandas as pd
 
 from ew_pipeline.core.console import ExitCode
-from ew_pipeline.core.disk import writing_to
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.core.later_file import LaterFile
+from ew_pipeline.core.files import LaterFile, writing_to
 from ew_pipeline.core.provenance import code_version, environment
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.steps import Steps

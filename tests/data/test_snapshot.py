@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from ew_pipeline.core import disk
+from ew_pipeline.core import files
 from ew_pipeline.core.errors import DataError, EwError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
@@ -217,7 +217,7 @@ def test_a_home_that_cannot_be_written_to_is_told_with_a_way_out(tmp_path):
 def test_disk_errors_say_what_to_do(number, words):
     with (
         pytest.raises(EwError, match="cannot write to /some/place") as caught,
-        disk.writing_to(Path("/some/place")),
+        files.writing_to(Path("/some/place")),
     ):
         raise OSError(number, os.strerror(number))
     assert words in str(caught.value)
@@ -227,7 +227,7 @@ def test_disk_errors_say_what_to_do(number, words):
 def test_a_full_disk_while_writing_is_told_as_such():
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
-    with pytest.raises(EwError, match="No space left"), disk.writing_to(Path("/some/place")):
+    with pytest.raises(EwError, match="No space left"), files.writing_to(Path("/some/place")):
         Path("/dev/full").write_text("x" * 10_000)
 
 

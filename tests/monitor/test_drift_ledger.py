@@ -14,9 +14,8 @@ from publish.postgres import empty, postgres_server
 from typer.testing import CliRunner
 
 from ew_pipeline.cli.drift import drift
-from ew_pipeline.core.drift_settings import DriftSettings
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.core.settings import Settings
+from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.drift.alerts import acknowledge, list_alerts
 from ew_pipeline.drift.evidence import evidence
 from ew_pipeline.drift.markdown import alert_markdown, drift_markdown

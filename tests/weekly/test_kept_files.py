@@ -3,7 +3,7 @@
 import pytest
 
 from ew_pipeline.core.errors import EwError
-from ew_pipeline.core.kept_files import code_hash
+from ew_pipeline.core.files import code_hash
 from ew_pipeline.core.provenance import PACKAGE
 from ew_pipeline.intake import checked_weeks
 from ew_pipeline.weekly import fit_cache, labelled_cache

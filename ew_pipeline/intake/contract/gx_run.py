@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ew_pipeline.core.disk import writing_to
 from ew_pipeline.core.errors import EwError
+from ew_pipeline.core.files import writing_to
 from ew_pipeline.intake.contract.suites import Expectation, Suite
 
 SITE = "ew"

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ew_pipeline.core.arrays import Float, Int64, Real
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import Float, Int64, Real, available_threads
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.method.entry_blocks import in_lines
 from ew_pipeline.method.families import ExposureFamily

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ew_pipeline.core.arrays import Float
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import Float, available_threads
 from ew_pipeline.method.anomalies import anomaly_model
 from ew_pipeline.method.both_ways import BothWays
 from ew_pipeline.method.entry_blocks import side_by_side

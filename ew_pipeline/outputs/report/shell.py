@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ew_pipeline.core.disk import writing_to
+from ew_pipeline.core.files import writing_to
 
 REPORT = "ew_pipeline.outputs.report"
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import available_threads
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.studies.bench import peers
 from ew_pipeline.studies.bench.als import als

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import available_threads
 from ew_pipeline.core.provenance import code_version, environment
 
 PEERS = ("implicit", "cmfrec", "pyspark", "scipy", "fancyimpute", "pandas")

@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ew_pipeline.core.arrays import Float32
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import Float32, available_threads
 from ew_pipeline.core.kernels import njit_fast
 from ew_pipeline.method.both_ways import BothWays
 from ew_pipeline.method.detector import EntrywiseDetector

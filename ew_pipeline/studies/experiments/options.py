@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ew_pipeline.core.cores import available_threads
+from ew_pipeline.core.arrays import available_threads
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.studies.experiments.instance import InstanceTask, run_instance, warm_up
 from ew_pipeline.studies.experiments.record import Record

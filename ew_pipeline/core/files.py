@@ -1,17 +1,15 @@
-"""Arrays that are kept between runs, in files named by the content they were made from.
-
-A name is a hash of everything the arrays depend on, the code and the libraries beneath it included, so that
-what is found is what would be computed. Removing the folder costs time and nothing else; a file that cannot
-be read, or a folder that cannot be written to, likewise.
-"""
+"""Files on the disk: a full one is said so, one that is written later, and files kept from run to run."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,61 @@ import numpy.typing as npt
 
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.provenance import PACKAGE, canonical_json, environment
+
+WAYS_OUT = {
+    errno.ENOSPC: "free some space there, or set EW_HOME to a folder on another disk, and run again.",
+    errno.EDQUOT: "free some of your quota, or set EW_HOME to a folder on another disk, and run again.",
+    errno.EROFS: "set EW_HOME to a folder that can be written to, and run again.",
+    errno.EACCES: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
+    errno.EPERM: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
+}
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Turn a failed write below ``folder`` into an EwError (exit code 3). Errors of ours pass through."""
+    import duckdb
+
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        way_out = WAYS_OUT.get(error.errno or 0, "see that the folder can be written to, and run again.")
+        raise EwError(f"cannot write to {folder}: {reason}.", way_out) from error
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        # DuckDB says in words, not by a number, that its scratch file found no room.
+        raise EwError(f"cannot write to {folder}: {first_line(error)}.", WAYS_OUT[errno.ENOSPC]) from error
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder for this user alone. One that is there keeps the rights that it was given."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's message, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+class LaterFile:
+    """Begun at once. ``wait`` returns when the file is there, or raises what kept it from being written;
+    whoever waits after a failure, as a step does that is tried again, has it written again."""
+
+    def __init__(self, beside: Executor, write: Callable[[], None]) -> None:
+        self._write = write
+        self._begun: Future[None] | None = beside.submit(write)
+
+    def wait(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is None:
+            self._write()
+        else:
+            begun.result()
+            self._begun = begun
+
 
 BENEATH = ("python", "machine", "numpy", "scipy", "numba")
 Arrays = dict[str, npt.NDArray[Any]]
