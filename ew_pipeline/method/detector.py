@@ -12,7 +12,7 @@ from ew_pipeline.method.anomalies import AnomalyModel
 from ew_pipeline.method.families import SampledFamily, exposure_family
 from ew_pipeline.method.large.fit import SHORT_LINE, has_short_lines
 from ew_pipeline.method.large.tier import fit_large_tier
-from ew_pipeline.method.paper.svd import check_rank
+from ew_pipeline.method.paper.denoise import check_rank
 from ew_pipeline.method.paper.variants import fit_reference
 from ew_pipeline.method.plan import Plan
 from ew_pipeline.method.result import DetectorFit

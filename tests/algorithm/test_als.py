@@ -9,7 +9,7 @@ from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.large import _als_kernels
 from ew_pipeline.method.large._als_kernels import Lines, Prior, Variance, gram, half_sweep
 from ew_pipeline.method.large.als import balanced
-from ew_pipeline.method.paper.svd import zero_filled_svd
+from ew_pipeline.method.paper.denoise import zero_filled_svd
 from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.studies.bench.als import als
 

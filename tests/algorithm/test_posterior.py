@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.method.anomalies import BUILT_IN, ExponentialOnset, Thinning, Zero
 from ew_pipeline.method.noise import NegativeBinomial, NoiseModel, Poisson
-from ew_pipeline.method.paper.ideal import ideal_healthy_probability
-from ew_pipeline.method.paper.posterior import drop_probability, healthy_probability
+from ew_pipeline.method.paper.posterior import (
+    drop_probability,
+    healthy_probability,
+    ideal_healthy_probability,
+)
 
 families = st.sampled_from(sorted(BUILT_IN))
 shares = st.floats(0.0, 1.0)

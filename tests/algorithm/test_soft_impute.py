@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.method.paper.soft_impute import soft_impute, soft_impute_to_rank
+from ew_pipeline.method.paper.denoise import soft_impute, soft_impute_to_rank
 from ew_pipeline.method.sales_matrix import SalesMatrix
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ew_pipeline.method.paper.svd import thin_svd, zero_filled_svd
+from ew_pipeline.method.paper.denoise import thin_svd, zero_filled_svd
 from ew_pipeline.method.sales_matrix import SalesMatrix
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.method.paper.soft_impute import soft_impute_to_rank
-from ew_pipeline.method.paper.svd import zero_filled_svd
+from ew_pipeline.method.paper.denoise import soft_impute_to_rank, zero_filled_svd
 from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.studies.bench.als import als
 

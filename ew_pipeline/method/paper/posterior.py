@@ -105,3 +105,15 @@ def drop_probability(
 def _read_only(values: Float) -> Float:
     values.flags.writeable = False
     return values
+
+
+def ideal_healthy_probability(
+    counts: ArrayLike,
+    true_rates: ArrayLike,
+    alpha: float,
+    anomaly_rate: float,
+    noise: NoiseModel,
+    anomaly: AnomalyModel,
+) -> Float:
+    """f* = P(B = 0 | X_Omega), Eq. (fij-star), from the true M*, alpha*, p_A* and the true laws."""
+    return healthy_probability(counts, true_rates, alpha, anomaly_rate, noise, anomaly)

@@ -16,11 +16,10 @@ from ew_pipeline.method.families import exposure_family
 from ew_pipeline.method.intervals import information_interval, to_theta
 from ew_pipeline.method.noise import NegativeBinomial, NoiseModel, Poisson, estimate_dispersion
 from ew_pipeline.method.observations import Observations
+from ew_pipeline.method.paper.denoise import soft_impute_to_rank, zero_filled_svd
 from ew_pipeline.method.paper.likelihood import MixtureProblem, ThetaEstimate, maximise
 from ew_pipeline.method.paper.moments import match_moments
 from ew_pipeline.method.paper.posterior import healthy_probability
-from ew_pipeline.method.paper.soft_impute import soft_impute_to_rank
-from ew_pipeline.method.paper.svd import zero_filled_svd
 from ew_pipeline.method.plan import Plan
 from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.method.selection import rank_path

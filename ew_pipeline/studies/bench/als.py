@@ -22,7 +22,7 @@ from ew_pipeline.method.large.als import (
     gram,
     sweep,
 )
-from ew_pipeline.method.paper.svd import check_rank
+from ew_pipeline.method.paper.denoise import check_rank
 from ew_pipeline.method.sales_matrix import SalesMatrix
 
 

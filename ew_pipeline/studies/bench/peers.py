@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ew_pipeline.core.arrays import available_threads
-from ew_pipeline.method.paper.svd import zero_filled
+from ew_pipeline.method.paper.denoise import zero_filled
 from ew_pipeline.studies.bench.outcome import SWEEPS
 from ew_pipeline.studies.ensemble_sparse import SparseInstance
 

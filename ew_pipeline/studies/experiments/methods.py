@@ -25,7 +25,7 @@ from ew_pipeline.method.anomalies import anomaly_model
 from ew_pipeline.method.costs import Costs
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.noise import Poisson
-from ew_pipeline.method.paper.ideal import ideal_healthy_probability
+from ew_pipeline.method.paper.posterior import ideal_healthy_probability
 from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.studies.baselines.decomposed import METHODS as DECOMPOSITIONS
 from ew_pipeline.studies.baselines.decomposed import SHARES, distance, largest

@@ -15,7 +15,7 @@ from ew_pipeline.method.anomalies import AnomalyModel, anomaly_model
 from ew_pipeline.method.families import GammaExposure, UniformExposure, exposure_family
 from ew_pipeline.method.noise import NegativeBinomial, Poisson
 from ew_pipeline.method.observations import Observations
-from ew_pipeline.method.paper.ideal import ideal_healthy_probability
+from ew_pipeline.method.paper.posterior import ideal_healthy_probability
 from ew_pipeline.method.sampler.chain import Chain, SamplerBudget, run_chain
 from ew_pipeline.method.sampler.state import CountTable
 from ew_pipeline.method.selection import rank_path
