@@ -18,7 +18,7 @@ from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta_over_weeks import OverWeeks
 from ew_pipeline.intake.assemble import Coverage
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.sources import WeekSources
 from ew_pipeline.method.theta import Theta
 

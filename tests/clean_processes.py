@@ -19,8 +19,8 @@ clean.set_forkserver_preload(
         "mlflow.store.db.utils",
         "mlflow.tracking",
         "pytest",
-        "ew_pipeline.intake.contract.gx_run",
-        "ew_pipeline.intake.contract.whole_numbers",  # and with it Great Expectations
+        "ew_pipeline.intake.expectations",
+        "ew_pipeline.intake.whole_numbers",  # and with it Great Expectations
         "ew_pipeline.simulate",
         "ew_pipeline.cluster.run_blocks",
         "ew_pipeline.cluster.segments",

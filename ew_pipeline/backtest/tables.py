@@ -21,8 +21,7 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.intake.panel import Panel, fill_ranged_zeros, panel_from_codes
 from ew_pipeline.intake.ranging import choose_rule
 from ew_pipeline.intake.segments import segments_of_pairs
-from ew_pipeline.intake.sources import Source, open_source
-from ew_pipeline.intake.sql_text import quoted
+from ew_pipeline.intake.sources import Source, open_source, quoted
 
 IntArray = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -96,7 +96,7 @@ def _home(settings: Settings) -> Finding:
 
 
 def _contract(settings: Settings) -> Finding:
-    from ew_pipeline.intake.contract import suites_folder
+    from ew_pipeline.intake.expectations import suites_folder
 
     folder = suites_folder()
     return Finding("contract", "ok", f"expectations in {folder}")

@@ -25,7 +25,7 @@ from ew_pipeline.core.console import emit_json, messages
 from ew_pipeline.core.kernels import load_numba
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
-from ew_pipeline.intake.contract.gx_run import load_great_expectations
+from ew_pipeline.intake.expectations import load_great_expectations
 from ew_pipeline.intake.source_passwords import passwords_in_environment
 from ew_pipeline.outputs.report import summary_lines
 from ew_pipeline.outputs.report.drawing import load_matplotlib

@@ -38,7 +38,7 @@ from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta_over_weeks import over_weeks
 from ew_pipeline.intake.assemble import Coverage
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.contract import Contract
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.large.row_blocks import Parts

@@ -24,8 +24,7 @@ from scipy.special import gammaln, logit
 
 from ew_pipeline.core.arrays import Int32, Int64
 from ew_pipeline.core.errors import DataError, UsageError
-from ew_pipeline.intake.key_table import fill_table, pair_rows
-from ew_pipeline.intake.panel import Panel, compact
+from ew_pipeline.intake.panel import Panel, compact, fill_table, pair_rows
 from ew_pipeline.method._kernels.level import (
     Units,
     excess_variance,

@@ -16,21 +16,25 @@ from ew_pipeline.core.files import writing_to
 from ew_pipeline.core.schema import COSTS, LISTING, SALES
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.checked_weeks import CheckedWeeks
-from ew_pipeline.intake.contract import reading
-from ew_pipeline.intake.contract.faults import Contract, ContractRejected, Fault, FaultBook, in_words
-from ew_pipeline.intake.contract.plain_sales import Columns, plain_sales
-from ew_pipeline.intake.contract.reading import Opened
-from ew_pipeline.intake.keep import Clean
+from ew_pipeline.intake import tables as reading
+from ew_pipeline.intake.canonical import CheckedWeeks, Clean
+from ew_pipeline.intake.contract import (
+    Contract,
+    ContractRejected,
+    Fault,
+    FaultBook,
+    in_words,
+)
 from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
 from ew_pipeline.intake.source_passwords import without_password
 from ew_pipeline.intake.sources import WeekSources
+from ew_pipeline.intake.tables import Columns, Opened, plain_sales
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from ew_pipeline.intake.contract.gx_run import Validator
+    from ew_pipeline.intake.expectations import Validator
 
 SCRATCH_MEMORY = "1GB"
 PER_LINE = "\n  - "
@@ -153,8 +157,8 @@ class _Batch:
 
     def check(self) -> tuple[Contract, Clean]:
         """What the contract finds, and the sales that nothing is wrong with."""
-        from ew_pipeline.intake.contract import check_tables
-        from ew_pipeline.intake.contract.gx_run import Validator
+        from ew_pipeline.intake import contract as contract_
+        from ew_pipeline.intake.expectations import Validator
 
         request, connection = self.request, self.connection
         with ThreadPoolExecutor(1) as beside:  # importing Great Expectations takes seconds
@@ -163,7 +167,7 @@ class _Batch:
             plain = plain_sales(self.tables["sales"], window.texts, window.weeks)
             self._view_others()
             validator = made.result()
-        if plain is not None and not check_tables.plain_sales_hold(
+        if plain is not None and not contract_.plain_sales_hold(
             validator, plain, request.week, self._listed()
         ):
             plain, validator = None, Validator()  # in Data Docs, every week stands once
@@ -171,15 +175,15 @@ class _Batch:
         book = FaultBook(connection)
         share = request.config.contract.max_faulty_share
         if "listing" in self.tables:
-            check_tables.check_listing(connection, validator, book, share)
+            contract_.check_listing(connection, validator, book, share)
         if "costs" in self.tables:
-            check_tables.check_costs(connection, validator, book)
+            contract_.check_costs(connection, validator, book)
         for name in ("stores", "skus"):
             if name in self.tables and self.tables[name].segment is not None:
-                check_tables.check_attributes(name, connection, book)
+                contract_.check_attributes(name, connection, book)
         clean = None
         if plain is None:
-            clean = check_tables.check_sales(
+            clean = contract_.check_sales(
                 connection, validator, book, request.week, window.earlier(request.week),
                 self._sales_columns(), share, has_listing="listing" in self.tables,
             )  # fmt: skip
@@ -189,7 +193,7 @@ class _Batch:
         return contract, Clean(plain, clean)
 
     def keep(self, checks: pd.DataFrame | None, clean: Clean) -> Snapshot:
-        from ew_pipeline.intake import keep as _keep
+        from ew_pipeline.intake import canonical as _keep
 
         split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
         with SnapshotWriter(

@@ -39,7 +39,7 @@ from ew_pipeline.core.provenance import canonical_hash, canonical_json, file_has
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 
-Column = NDArray[Any] | pd.Categorical  # numbers, or text as codes
+Values = NDArray[Any] | pd.Categorical  # numbers, or text as codes
 
 RULE = 1
 MANIFEST = "manifest.json"
@@ -118,7 +118,7 @@ class SnapshotWriter:
                 continue
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def add(self, table: str, frame: pd.DataFrame, part: str | None = None) -> Mapping[str, Column]:
+    def add(self, table: str, frame: pd.DataFrame, part: str | None = None) -> Mapping[str, Values]:
         """Rows of ``table``, sorted by their key; ``part`` names a share of a large table.
 
         Returns its columns in canonical form.
@@ -127,7 +127,7 @@ class SnapshotWriter:
         self.add_columns(table, columns, part)
         return columns
 
-    def add_columns(self, table: str, columns: Mapping[str, Column], part: str | None = None) -> None:
+    def add_columns(self, table: str, columns: Mapping[str, Values], part: str | None = None) -> None:
         """The same from columns in canonical form."""
         kinds = _kinds(table, columns)
         name = table if part is None else f"{table}/{part}"
@@ -138,7 +138,7 @@ class SnapshotWriter:
             self._write(table, columns, rows)
             self._parts[name] = hashed.result()
 
-    def _write(self, table: str, columns: Mapping[str, Column], rows: int) -> None:
+    def _write(self, table: str, columns: Mapping[str, Values], rows: int) -> None:
         arrow = pa.table({column: _arrow(value) for column, value in columns.items()})
         with writing_to(self._folder.parent):
             if table not in self._writers:
@@ -265,7 +265,7 @@ def _kinds(table: str, columns: Container[str]) -> dict[str, str]:
     return kinds | {"segment": "text"} if "segment" in columns else kinds
 
 
-def _column(values: pd.Series[Any], kind: str) -> Column:
+def _column(values: pd.Series[Any], kind: str) -> Values:
     if kind != "text":
         # Adding zero makes -0.0 the same as 0.0.
         numbers: NDArray[Any] = np.asarray(values, dtype=TYPES[kind]) + TYPES[kind].type(0)
@@ -282,7 +282,7 @@ def _column(values: pd.Series[Any], kind: str) -> Column:
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(names[kept], dtype=object))
 
 
-def _arrow(values: Column) -> pa.Array:
+def _arrow(values: Values) -> pa.Array:
     if isinstance(values, pd.Categorical):
         given = np.asarray(values.codes)
         missing = given < 0 if given.size and given.min() < 0 else None
@@ -291,7 +291,7 @@ def _arrow(values: Column) -> pa.Array:
     return pa.array(values)
 
 
-def _part_hash(name: str, rows: int, kinds: Mapping[str, str], columns: Mapping[str, Column]) -> str:
+def _part_hash(name: str, rows: int, kinds: Mapping[str, str], columns: Mapping[str, Values]) -> str:
     header = canonical_json({"part": name, "rows": rows, "columns": [list(pair) for pair in kinds.items()]})
     digest = hashlib.sha256(header.encode() + b"\n")
     for values in columns.values():

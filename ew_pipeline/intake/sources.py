@@ -20,6 +20,9 @@ A URL is stored and shown without its password (``data.source_passwords``).
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
+import gzip
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,16 +31,232 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ew_pipeline.core.errors import DataError, name_some
+from ew_pipeline.core.errors import DataError, UsageError, name_some
 from ew_pipeline.core.files import first_line
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.csv_source import csv_scan
-from ew_pipeline.intake.sql_text import literal, quoted
+from ew_pipeline.intake.source_passwords import without_password
 
 if TYPE_CHECKING:
     import duckdb
     from pyarrow.parquet import ParquetFile
+    from sqlalchemy import Connection, Engine, TextClause
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """An SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def number(query: str, connection: duckdb.DuckDBPyConnection) -> int:
+    """The answer to a query for one number. All of it is fetched: DuckDB refuses other work before that."""
+    ((answer,),) = connection.execute(query).fetchall()
+    return int(answer)
+
+
+DELIMITERS = (",", ";", "\t", "|")
+Header = tuple[str, tuple[str, ...]]
+
+
+def csv_scan(files: Sequence[Path], options: str) -> str:
+    """A FROM clause over the files, every cell as text. Files may order their columns differently."""
+    alike: dict[Header, list[Path]] = {}
+    for path in files:
+        alike.setdefault(_header(path), []).append(path)
+    scans = [_read_csv(paths, header, options) for header, paths in alike.items()]
+    return (
+        scans[0]
+        if len(scans) == 1
+        else "(" + " UNION ALL BY NAME ".join(f"FROM {scan}" for scan in scans) + ")"
+    )
+
+
+def _read_csv(paths: Sequence[Path], header: Header, options: str) -> str:
+    delimiter, names = header
+    listed = ", ".join(literal(str(path)) for path in paths)
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv([{listed}], auto_detect=false, header=true, delim={literal(delimiter)}, "
+        f"quote='\"', escape='\"', columns={{{columns}}}{options})"
+    )
+
+
+def _header(path: Path) -> Header:
+    """The delimiter and the column names, from the first line."""
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            line = file.readline()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}.", "export it again, as UTF-8.") from error
+    if not line.strip():
+        raise DataError(
+            f"{path} has no header line.", "export it again, with the column names in the first line."
+        )
+    delimiter = max(DELIMITERS, key=line.count)
+    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
+    repeated = sorted({name for name in names if names.count(name) > 1 or not name})
+    if repeated:
+        raise DataError(
+            f"{path} has columns without a name of their own: "
+            f"{name_some(map(repr, repeated), len(repeated))}.",
+            "give every column one name in the first line.",
+        )
+    return delimiter, tuple(names)
+
+
+FORM = "write postgresql+psycopg://user@host/database#table=sales, or …#query=select store_id, … from …"
+ROWS_AT_A_TIME = 200_000
+
+
+def open_database(spec: str, connection: duckdb.DuckDBPyConnection) -> _Database:
+    """``<url>#table=<name>`` or ``<url>#query=<select>``."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    address, _, wanted = spec.partition("#")
+    kind, _, value = wanted.partition("=")
+    try:
+        url = make_url(address)
+        engine = create_engine(url)
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
+        shown = address.split("://")[0] + "://…"  # the rest may hold a password
+        raise UsageError(
+            f"{shown} is not a database this machine can open: {first_line(error)}.", FORM
+        ) from None
+    hidden = without_password(address)
+    if kind not in ("table", "query") or not value.strip():
+        raise UsageError(f"{hidden} does not say what to read.", FORM)
+    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        _refuse_missing_file(str(url.database), hidden)
+    if kind == "table":
+        quote = engine.dialect.identifier_preparer.quote
+        from_clause = ".".join(quote(part) for part in value.strip().split("."))
+    else:
+        from_clause = f"({value.strip().rstrip(';')}) ew_source"
+    database = _Database(f"{hidden}#{kind}={value}", engine, from_clause, connection)
+    with database.reading() as open_connection:
+        rows = open_connection.execute(_statement(f"SELECT * FROM {from_clause} WHERE 1 = 0"))
+        database.columns.update(dict.fromkeys(rows.keys(), "VARCHAR"))
+    return database
+
+
+def _refuse_missing_file(path: str, label: str) -> None:
+    from pathlib import Path
+
+    if not Path(path).exists():  # SQLite would quietly make an empty one
+        raise DataError(f"{label} does not exist.", "check the path of the database file.")
+
+
+@dataclass(frozen=True)
+class _Database:
+    """Every cell as text: what a driver returns differs, what a person reads does not."""
+
+    label: str
+    engine: Engine
+    from_clause: str
+    connection: duckdb.DuckDBPyConnection
+    columns: dict[str, str] = field(default_factory=dict)
+    text_cells: bool = True
+    parquet: tuple[Path, ...] = ()
+    originals: dict[str, dict[str | None, list[Any]]] = field(default_factory=dict)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or error
+            raise DataError(
+                f"{self.label} cannot be read: {first_line(cause)}.",
+                "check that the database is up, that it can be reached, and that the table is there.",
+            ) from error
+        finally:
+            self.engine.dispose()
+
+    def values(self, column: str) -> dict[str | None, int]:
+        name = self._name(column)
+        with self.reading() as connection:
+            query = f"SELECT {name}, count(*) FROM {self.from_clause} GROUP BY {name}"
+            rows = connection.execute(_statement(query))
+            found: dict[str | None, int] = {}
+            originals: dict[str | None, list[Any]] = {}
+            for value, count in rows:
+                text = _cell(value)
+                found[text] = found.get(text, 0) + int(count)
+                originals.setdefault(text, []).append(value)
+        self.originals[column] = originals
+        return found
+
+    def week_text(self, column: str) -> str:
+        return f"CAST({quoted(column)} AS VARCHAR)"
+
+    def relation(
+        self, columns: Sequence[str], only: Collection[str | None] | None, column: str = "week"
+    ) -> str:
+        """Load the rows into a DuckDB table, a block at a time."""
+        import pyarrow as pa
+        from sqlalchemy import bindparam
+
+        selected = ", ".join(self._name(name) for name in columns)
+        statement, parameters = _statement(f"SELECT {selected} FROM {self.from_clause}"), {}
+        if only is not None:
+            name = self._name(column)
+            wanted = [value for key in only for value in self.originals[column].get(key, ())]
+            missing = f" OR {name} IS NULL" if None in wanted else ""
+            statement = _statement(
+                f"SELECT {selected} FROM {self.from_clause}", f" WHERE {name} IN :wanted{missing}"
+            ).bindparams(bindparam("wanted", expanding=True))
+            parameters = {"wanted": [value for value in wanted if value is not None]}
+        table = f"staged_{self._next_number()}"
+        definition = ", ".join(f"{quoted(name)} VARCHAR" for name in columns)
+        self.connection.execute(f"CREATE TABLE {table} ({definition})")
+        with self.reading() as connection:
+            streamed = connection.execution_options(stream_results=True, yield_per=ROWS_AT_A_TIME)
+            for block in streamed.execute(statement, parameters).partitions(ROWS_AT_A_TIME):
+                cells = {
+                    name: pa.array([_cell(value) for value in values], pa.string())
+                    for name, values in zip(columns, zip(*block, strict=True), strict=True)
+                }
+                self.connection.register("block", pa.table(cells))
+                self.connection.execute(f"INSERT INTO {table} SELECT * FROM block")
+                self.connection.unregister("block")
+        return table
+
+    def _name(self, column: str) -> str:
+        return self.engine.dialect.identifier_preparer.quote(column)
+
+    def _next_number(self) -> int:
+        return number("SELECT count(*) FROM duckdb_tables()", self.connection)
+
+
+def _statement(query: str, condition: str = "") -> TextClause:
+    """``query`` as it is, a colon in it being data; a colon in ``condition`` names a parameter."""
+    from sqlalchemy import text
+
+    return text(query.replace(":", "\\:") + condition)
+
+
+def _cell(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        # The driver shows an instant in the zone of the session; a database keeps none.
+        utc = value.astimezone(dt.UTC)
+        return utc.date().isoformat() if utc.time() == dt.time() else utc.isoformat(" ")
+    if isinstance(value, dt.date):
+        return value.isoformat()[:10]
+    return str(value)
+
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 FORMATS = (
@@ -86,8 +305,6 @@ class Source(Protocol):
 def open_source(spec: str, connection: duckdb.DuckDBPyConnection) -> Source:
     """Find out what ``spec`` is and look at its columns. A DataError says what is wrong with it."""
     if "://" in spec:
-        from ew_pipeline.intake.sql_source import open_database
-
         return open_database(spec, connection)
     connection.execute(f"SET TimeZone = '{UTC}'")  # DuckDB's own default is the zone of the machine
     path = Path(spec).expanduser()

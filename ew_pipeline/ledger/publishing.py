@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ew_pipeline.core.errors import UsageError, name_some
 from ew_pipeline.core.provenance import canonical_json, file_hash
-from ew_pipeline.intake.sql_text import literal
+from ew_pipeline.intake.sources import literal
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import chain_flags, flags_start, plain
 from ew_pipeline.ledger.failures import LedgerError

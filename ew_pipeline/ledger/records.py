@@ -14,7 +14,7 @@ from ew_pipeline.core.errors import UsageError, name_some
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.assemble import Coverage
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.contract import Contract
 from ew_pipeline.results import Override
 
 Status = Literal["computed", "held", "published", "unchanged", "rejected", "failed", "shadow"]

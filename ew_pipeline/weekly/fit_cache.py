@@ -22,7 +22,7 @@ from ew_pipeline.intake.panel import Panel
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     "algorithm/*.py",
-    "intake/key_table.py",
+    "intake/panel.py",
     "method/_kernels/level.py",
     "method/row_major.py",
     "intake/history.py",

@@ -26,7 +26,7 @@ from ew_pipeline.infer.pooled_theta import pool_theta
 from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta_over_weeks import over_weeks
 from ew_pipeline.intake.assemble import Prepared, assemble, with_levels
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger, Publication

@@ -16,8 +16,9 @@ import pytest
 
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.schema import TABLES
-from ew_pipeline.intake.contract import suites, validate_table
-from ew_pipeline.intake.contract.gx_run import Validator
+from ew_pipeline.intake import expectations
+from ew_pipeline.intake.contract import validate_table
+from ew_pipeline.intake.expectations import Validator
 
 ROOT = Path(__file__).resolve().parents[2]
 # Made by the reader before the suite sees the table; each suite says so.
@@ -58,7 +59,7 @@ def validator() -> Validator:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_suite_names_columns_of_the_schema_and_asks_for_the_required_ones(name):
-    suite = suites.load_suite(name)
+    suite = expectations.load_suite(name)
     asked = {
         line.configuration["kwargs"]["column"] for line in suite.only("expect_column_to_exist").expectations
     }
@@ -71,7 +72,7 @@ def test_a_suite_names_columns_of_the_schema_and_asks_for_the_required_ones(name
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_expectation_is_a_sentence_with_a_reason_of_its_own(name):
-    lines = suites.load_suite(name).expectations
+    lines = expectations.load_suite(name).expectations
     assert all(line.words[-1] == "." and len(line.words.split()) > 3 for line in lines)
     assert len({line.reason for line in lines}) == len(lines)
     assert all("id" not in line.configuration for line in lines)
@@ -83,7 +84,7 @@ def test_every_suite_has_a_table():
 
 def test_an_unknown_table_is_refused():
     with pytest.raises(UsageError, match="no table prices in the contract"):
-        suites.load_suite("prices")
+        expectations.load_suite("prices")
 
 
 def test_the_suites_are_found_in_an_installed_package(tmp_path, monkeypatch):
@@ -92,19 +93,19 @@ def test_the_suites_are_found_in_an_installed_package(tmp_path, monkeypatch):
     (package / "_expectations" / "sales.json").write_bytes(
         (ROOT / "expectations" / "sales.json").read_bytes()
     )
-    monkeypatch.setattr(suites, "PACKAGE", package)
-    assert suites.suites_folder() == package / "_expectations"
-    assert suites.load_suite("sales").name == "sales"
+    monkeypatch.setattr(expectations, "PACKAGE", package)
+    assert expectations.suites_folder() == package / "_expectations"
+    assert expectations.load_suite("sales").name == "sales"
 
 
 def test_missing_or_spoilt_suites_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(suites, "PACKAGE", tmp_path / "ew_pipeline")
+    monkeypatch.setattr(expectations, "PACKAGE", tmp_path / "ew_pipeline")
     with pytest.raises(EwError, match="the suites of the data contract are missing"):
-        suites.load_suite("sales")
+        expectations.load_suite("sales")
     (tmp_path / "expectations").mkdir()
     (tmp_path / "expectations" / "sales.json").write_text('{"expectations": [{"type": "x"}]}')
     with pytest.raises(EwError, match=r"sales\.json cannot be used"):
-        suites.load_suite("sales")
+        expectations.load_suite("sales")
 
 
 @pytest.mark.parametrize(("name", "frame"), [("checks", CHECKS), ("flags", FLAGS)], ids=["checks", "flags"])
@@ -236,5 +237,5 @@ def test_no_cell_is_hashed_on_the_way_to_a_check(monkeypatch):
     hashed = []
     original = pd.util.hash_pandas_object
     monkeypatch.setattr(pd.util, "hash_pandas_object", lambda *a, **k: hashed.append(a) or original(*a, **k))
-    Validator().validate(suites.load_suite("flags").on(set(FLAGS.columns)), FLAGS, "flags")
+    Validator().validate(expectations.load_suite("flags").on(set(FLAGS.columns)), FLAGS, "flags")
     assert hashed == []

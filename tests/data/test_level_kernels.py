@@ -12,8 +12,7 @@ from scipy.special import expit, gammaln, logit, xlogy
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.intake import history
 from ew_pipeline.intake.history import LEAST_LEVEL, panel_level, trailing_level
-from ew_pipeline.intake.key_table import MOST_RUNS, fill_table, pair_rows
-from ew_pipeline.intake.panel import Panel, compact
+from ew_pipeline.intake.panel import MOST_RUNS, Panel, compact, fill_table, pair_rows
 from ew_pipeline.method._kernels.level import weigh_weeks
 
 

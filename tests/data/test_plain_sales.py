@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from ew_pipeline.core.schema import SALES
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
+from ew_pipeline.intake import expectations
 from ew_pipeline.intake import read as ingesting
+from ew_pipeline.intake import tables as module
 from ew_pipeline.intake.assemble import prepare
-from ew_pipeline.intake.contract import ContractRejected, gx_run
-from ew_pipeline.intake.contract import plain_sales as module
-from ew_pipeline.intake.contract.plain_sales import as_frame, plain_sales
-from ew_pipeline.intake.contract.reading import open_table, week_texts
+from ew_pipeline.intake.contract import ContractRejected
+from ew_pipeline.intake.tables import as_frame, open_table, plain_sales, week_texts
 from ew_pipeline.results import WeekRequest
 
 WEEK = Week(2026, 34)
@@ -244,7 +244,7 @@ def test_plain_or_by_the_database_it_is_the_same_content(tmp_path_factory, frame
     spec = str(folder / "sales.parquet")
     assert opened(spec, [WEEK.shift(-back) for back in range(3)]) is not None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gx_run, "Validator", Content)
+        patched.setattr(expectations, "Validator", Content)
         plain = hash_of(folder / "plain", spec)
         patched.setattr(ingesting, "plain_sales", lambda *_: None)
         assert hash_of(folder / "database", spec) == plain

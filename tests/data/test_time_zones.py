@@ -21,7 +21,7 @@ RIGHT, REFUSED = ["2026-W34", "2026-W44"], [None, None]
 SCRIPT = """
 import datetime as dt, json, sqlite3, sys
 import duckdb
-from ew_pipeline.intake.contract.reading import open_table, week_texts
+from ew_pipeline.intake.tables import open_table, week_texts
 from ew_pipeline.core.schema import SALES
 
 sqlite3.register_converter("timestamptz", lambda cell: dt.datetime.fromisoformat(cell.decode()).astimezone())

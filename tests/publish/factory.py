@@ -20,7 +20,7 @@ from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.intake.assemble import Coverage
-from ew_pipeline.intake.contract.faults import Contract, Fault
+from ew_pipeline.intake.contract import Contract, Fault
 from ew_pipeline.method.theta import Theta
 from ew_pipeline.results import GateCheck, Provenance, WeekResult
 

@@ -12,9 +12,9 @@ import pytest
 from weekly.week_tables import WEEK, label, leave_docs_out, sales_table
 
 from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.intake import checked_weeks
-from ew_pipeline.intake.checked_weeks import CheckedWeeks
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake import canonical
+from ew_pipeline.intake.canonical import CheckedWeeks
+from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.intake.snapshot import Snapshot, read_table
 from ew_pipeline.results import WeekRequest
@@ -115,8 +115,8 @@ def test_what_cannot_be_read_is_checked_again(tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_leaves_nothing_behind(tmp_path):
     from ew_pipeline.core.schema import SALES
-    from ew_pipeline.intake.contract.reading import open_table
     from ew_pipeline.intake.read import scratch
+    from ew_pipeline.intake.tables import open_table
 
     sales = written(tmp_path, GOOD)
     with scratch(tmp_path, 1) as connection:
@@ -128,11 +128,11 @@ def test_a_file_that_changes_while_it_is_read_leaves_nothing_behind(tmp_path):
 
 def test_a_file_of_one_week_that_is_too_large_to_be_kept_is_not_hashed(tmp_path, monkeypatch):
     hashed = []
-    monkeypatch.setattr(checked_weeks, "file_hash", lambda path: hashed.append(path) or "a hash")
+    monkeypatch.setattr(canonical, "file_hash", lambda path: hashed.append(path) or "a hash")
     sales = written(tmp_path, GOOD[GOOD["week"] == str(WEEK)])
-    monkeypatch.setattr(checked_weeks, "MOST_ROWS", 11)
+    monkeypatch.setattr(canonical, "MOST_ROWS", 11)
     run(tmp_path / "home", sales)
     assert hashed == []
-    monkeypatch.setattr(checked_weeks, "MOST_ROWS", 12)
+    monkeypatch.setattr(canonical, "MOST_ROWS", 12)
     run(tmp_path / "home", sales)
     assert hashed == [sales]

@@ -14,11 +14,10 @@ from weekly.week_tables import WEEK, label, leave_docs_out, listing_table, sales
 
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.intake import keep as keeping
+from ew_pipeline.intake import canonical as keeping
 from ew_pipeline.intake import read as ingesting
 from ew_pipeline.intake.assemble import prepare
-from ew_pipeline.intake.contract import ContractRejected
-from ew_pipeline.intake.contract.faults import Contract
+from ew_pipeline.intake.contract import Contract, ContractRejected
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.intake.snapshot import Snapshot, read_manifest, read_table
 from ew_pipeline.results import WeekRequest

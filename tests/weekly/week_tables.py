@@ -10,7 +10,7 @@ import pytest
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.assemble import Prepared, prepare
-from ew_pipeline.intake.contract.gx_run import Validator
+from ew_pipeline.intake.expectations import Validator
 from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
 
 WEEK = Week(2026, 34)

@@ -191,8 +191,7 @@ def check_few() -> None:
     stores, skus = ["S1"] * CHECKED_ROWS, [f"K{k}" for k in range(CHECKED_ROWS)]
     frame = pd.DataFrame({"store_id": stores, "sku_id": skus, "week": WEEK, "units": 1})
     started = time.perf_counter()
-    from ew_pipeline.intake.contract.gx_run import Validator
-    from ew_pipeline.intake.contract.suites import load_suite
+    from ew_pipeline.intake.expectations import Validator, load_suite
 
     validator = Validator()
     validator.validate(load_suite("sales").on(set(frame.columns)), frame, "few rows")

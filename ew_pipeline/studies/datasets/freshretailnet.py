@@ -13,7 +13,7 @@ import duckdb
 import pandas as pd
 
 from ew_pipeline.core.errors import DataError
-from ew_pipeline.intake.sql_text import literal
+from ew_pipeline.intake.sources import literal
 from ew_pipeline.studies.datasets.reading import existing, require
 
 COLUMNS = ("store_id", "product_id", "dt", "sale_amount", "hours_stock_status", "activity_flag")
