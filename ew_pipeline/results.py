@@ -16,7 +16,7 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.totals import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import Pricing
-from ew_pipeline.infer.theta_over_weeks import OverWeeks
+from ew_pipeline.infer.theta import OverWeeks
 from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.sources import WeekSources

@@ -19,8 +19,8 @@ from ew_pipeline.core.provenance import file_hash
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.decide.flags import decide
 from ew_pipeline.expect.fit import FittedSegment, fit_segments
-from ew_pipeline.infer.pooled_theta import pool_theta
 from ew_pipeline.infer.pricing import Pricing
+from ew_pipeline.infer.theta import pool_theta
 from ew_pipeline.intake.assemble import prepare
 from ew_pipeline.intake.snapshot import load_snapshot
 from ew_pipeline.ledger import Ledger, Run

@@ -35,8 +35,8 @@ from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.expect.fit import SegmentResult, curve_points
 from ew_pipeline.infer.pricing import Pricing
-from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
-from ew_pipeline.infer.theta_over_weeks import over_weeks
+from ew_pipeline.infer.theta import MOST_WEEKS as THETA_WEEKS
+from ew_pipeline.infer.theta import over_weeks
 from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.ledger import Ledger

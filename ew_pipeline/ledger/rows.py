@@ -17,7 +17,7 @@ from ew_pipeline.core.provenance import canonical_json, code_version, environmen
 from ew_pipeline.core.texts import text_column
 from ew_pipeline.decide.totals import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
-from ew_pipeline.infer.theta_over_weeks import OverWeeks
+from ew_pipeline.infer.theta import OverWeeks
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import plain
 from ew_pipeline.ledger.places import Places, moment, now

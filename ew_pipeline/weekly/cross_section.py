@@ -15,7 +15,7 @@ from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.decide.flags import decide
 from ew_pipeline.expect.fit import FittedSegment, make_detector
-from ew_pipeline.infer.pooled_theta import pool_theta
+from ew_pipeline.infer.theta import pool_theta
 from ew_pipeline.intake.assemble import Prepared
 from ew_pipeline.results import CrossSection
 

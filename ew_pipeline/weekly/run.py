@@ -22,9 +22,8 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import decide
 from ew_pipeline.decide.totals import ScoreTotals
 from ew_pipeline.expect.fit import FittedSegment, fit_segments
-from ew_pipeline.infer.pooled_theta import pool_theta
-from ew_pipeline.infer.theta_over_weeks import MOST_WEEKS as THETA_WEEKS
-from ew_pipeline.infer.theta_over_weeks import over_weeks
+from ew_pipeline.infer.theta import MOST_WEEKS as THETA_WEEKS
+from ew_pipeline.infer.theta import over_weeks, pool_theta
 from ew_pipeline.intake.assemble import Prepared, assemble, with_levels
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.read import ingest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ew_pipeline.infer.pooled_theta import pool_theta
+from ew_pipeline.infer.theta import pool_theta
 from ew_pipeline.method.theta import Theta
 
 

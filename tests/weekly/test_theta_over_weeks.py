@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from publish.factory import make_result
 from scipy.special import expit, logit
 
-from ew_pipeline.infer.pooled_theta import HALF_WIDTH
-from ew_pipeline.infer.theta_over_weeks import lean_on, over_weeks
+from ew_pipeline.infer.theta import HALF_WIDTH, lean_on, over_weeks
 from ew_pipeline.ledger.rows import theta_columns
 from ew_pipeline.method.theta import Theta
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ew_pipeline.core.errors import name_some
-from ew_pipeline.infer.theta_over_weeks import OverWeeks
+from ew_pipeline.infer.theta import OverWeeks
 from ew_pipeline.outputs.report.words import clean, count, plural, seconds, share
 from ew_pipeline.results import WeekResult
 
