@@ -13,7 +13,7 @@ import pandas as pd
 
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta import OverWeeks

@@ -14,7 +14,7 @@ from ew_pipeline.audit.resemblance import Resemblance, resemblance
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import DRAWN
+from ew_pipeline.decide.flags import DRAWN
 from ew_pipeline.decide.reasons import in_words, percent, short
 from ew_pipeline.expect.fit import folder_name
 from ew_pipeline.infer.pricing import Chance, chance

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import DRAWN
+from ew_pipeline.decide.flags import DRAWN
 from ew_pipeline.ledger import Ledger, Publication
 
 Pair = tuple[str, str]

@@ -22,9 +22,7 @@ from ew_pipeline.core.arrays import Bool, Int64
 from ew_pipeline.core.provenance import file_hash
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import DRAWN
-from ew_pipeline.decide.flags import decided, score_frame
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import DRAWN, ScoreTotals, decided, score_frame
 from ew_pipeline.method.costs import Costs
 from ew_pipeline.method.large.row_blocks import (
     Blocks,

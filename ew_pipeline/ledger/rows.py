@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ew_pipeline.core.provenance import canonical_json, code_version, environment
 from ew_pipeline.core.texts import text_column
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.theta import OverWeeks
 from ew_pipeline.ledger import tables

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ew_pipeline.core.provenance import canonical_hash
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.method.theta import Theta

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ew_pipeline.backtest.calibration import FEWEST_ANOMALIES, NOTHING
 from ew_pipeline.core.errors import name_some
 from ew_pipeline.core.settings import RunConfig
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import HARD, Pricing
 from ew_pipeline.intake.assemble import Coverage

@@ -19,8 +19,7 @@ from ew_pipeline.core.provenance import code_version, environment
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.flags import decide
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals, decide
 from ew_pipeline.expect.fit import FittedSegment, fit_segments
 from ew_pipeline.infer.theta import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta import over_weeks, pool_theta

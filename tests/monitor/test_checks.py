@@ -21,7 +21,7 @@ from ew_pipeline.checks.recording import record_checks
 from ew_pipeline.cli import checks
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import DRAWN, random_slice
+from ew_pipeline.decide.flags import DRAWN, random_slice
 from ew_pipeline.ledger.store import newest_checks
 from ew_pipeline.outputs.check_list import write_check_lists
 

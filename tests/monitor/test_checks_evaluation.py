@@ -18,7 +18,7 @@ from ew_pipeline.checks.recording import record_checks
 from ew_pipeline.cli.evaluate import evaluate
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import DRAWN, random_slice
+from ew_pipeline.decide.flags import DRAWN, random_slice
 from ew_pipeline.ledger import Ledger
 
 W34 = Week(2026, 34)

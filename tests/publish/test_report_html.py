@@ -12,7 +12,7 @@ import pytest
 from publish.factory import make_result
 
 from ew_pipeline.backtest.metrics import calibration_table
-from ew_pipeline.decide.totals import ScoreTotals
+from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.outputs.check_list import write_check_lists
 from ew_pipeline.outputs.report import write_report
 from ew_pipeline.outputs.report.content import build_content

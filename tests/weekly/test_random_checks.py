@@ -18,7 +18,7 @@ from ew_pipeline.checks.reading import read_checks
 from ew_pipeline.checks.recording import record_checks
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.draw import random_slice
+from ew_pipeline.decide.flags import random_slice
 from ew_pipeline.ledger import Ledger
 
 WEEK = Week.parse(LAST_WEEK)

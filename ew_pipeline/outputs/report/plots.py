@@ -10,7 +10,7 @@ import pandas as pd
 
 from ew_pipeline.core.arrays import Bool, Float, Int64
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.totals import PROBABILITY_BINS, ScoreTotals
+from ew_pipeline.decide.flags import PROBABILITY_BINS, ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import WRONG
 from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, INK, MUTED, SERIES, CalibrationTable, Plot, draw
