@@ -20,7 +20,7 @@ from ew_pipeline.expect.fit import folder_name
 from ew_pipeline.infer.pricing import Chance, chance
 from ew_pipeline.intake.snapshot import is_kept, load_snapshot
 from ew_pipeline.ledger import Ledger, Publication, Run
-from ew_pipeline.ledger.publishing import SCORES
+from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.outputs.scores import BLOCK_SCORES
 from ew_pipeline.tracking.model import load_model
 

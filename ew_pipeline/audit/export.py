@@ -24,7 +24,7 @@ from ew_pipeline.core.provenance import canonical_json, code_version, file_hash
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Publication, tables
-from ew_pipeline.ledger.places import moment, now
+from ew_pipeline.ledger.records import moment, now
 from ew_pipeline.outputs.check_list import render_flags
 
 README = Path(__file__).with_name("package_readme.md")

@@ -8,7 +8,7 @@ from pathlib import Path
 from ew_pipeline.audit.findings import Finding
 from ew_pipeline.core.provenance import file_hash
 from ew_pipeline.ledger import Publication
-from ew_pipeline.ledger.publishing import GROWING, UNFINISHED
+from ew_pipeline.ledger.writing import GROWING, UNFINISHED
 from ew_pipeline.tracking.delivery import FILE as TRACKING
 from ew_pipeline.weekly.live import MARK, SHOWN
 

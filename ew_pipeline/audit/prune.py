@@ -17,7 +17,7 @@ from ew_pipeline.core.errors import DataError, UsageError, name_some
 from ew_pipeline.core.provenance import file_hash
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Run
-from ew_pipeline.ledger.places import now
+from ew_pipeline.ledger.records import now
 
 PER_PAIR = ("scores.parquet", "model/*/arrays.npz")
 

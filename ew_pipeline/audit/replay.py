@@ -24,8 +24,8 @@ from ew_pipeline.infer.theta import pool_theta
 from ew_pipeline.intake.assemble import prepare
 from ew_pipeline.intake.snapshot import load_snapshot
 from ew_pipeline.ledger import Ledger, Run
-from ew_pipeline.ledger.publishing import SCORES
 from ew_pipeline.ledger.rows import theta_columns
+from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.weekly.price import price
 
 Say = Callable[[str], None]

@@ -24,7 +24,7 @@ from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.resample import Estimate, estimate, ratio, times_drawn
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Publication
-from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.reading import UNDECIDED
 from ew_pipeline.ledger.store import newest_checks
 
 DRAWS = 2000

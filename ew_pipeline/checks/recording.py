@@ -13,8 +13,8 @@ from ew_pipeline.checks.reading import CheckTable
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.ledger.places import now
-from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.reading import UNDECIDED
+from ew_pipeline.ledger.records import now
 from ew_pipeline.ledger.store import newest_checks
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ew_pipeline.core.provenance import canonical_json
 from ew_pipeline.ledger.chain import Head
-from ew_pipeline.ledger.places import moment, now
+from ew_pipeline.ledger.records import moment, now
 
 FOLDER = "anchors"
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from ew_pipeline.ledger.failures import LedgerError, explained, is_sqlite
-from ew_pipeline.ledger.places import now
+from ew_pipeline.ledger.records import now
 
 FOLDER = "locks"
 POLL_SECONDS = 0.2

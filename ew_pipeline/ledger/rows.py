@@ -20,8 +20,7 @@ from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.theta import OverWeeks
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import plain
-from ew_pipeline.ledger.places import Places, moment, now
-from ew_pipeline.ledger.records import RunInfo, Status
+from ew_pipeline.ledger.records import Places, RunInfo, Status, moment, now
 from ew_pipeline.method.theta import Theta
 from ew_pipeline.results import WeekResult
 

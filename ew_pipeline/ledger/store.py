@@ -16,27 +16,35 @@ from sqlalchemy import Connection, Table, func, select
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.provenance import canonical_json
 from ew_pipeline.core.week import Week
-from ew_pipeline.ledger import locks, queries, tables
+from ew_pipeline.ledger import locks, tables
+from ew_pipeline.ledger import reading as queries
 from ew_pipeline.ledger.anchors import write_anchor
-from ew_pipeline.ledger.append import appendable, appended_rows
 from ew_pipeline.ledger.chain import Head, Row, extend, lock_head, record_hash
-from ew_pipeline.ledger.connect import make_engine, parse_url, reading, writing
+from ew_pipeline.ledger.connect import ensure_current, make_engine, parse_url, reading, writing
 from ew_pipeline.ledger.failures import is_sqlite
-from ew_pipeline.ledger.flag_view import OF_RUN
-from ew_pipeline.ledger.migrate import ensure_current
-from ew_pipeline.ledger.places import moment, now
-from ew_pipeline.ledger.publishing import (
+from ew_pipeline.ledger.flags import OF_RUN
+from ew_pipeline.ledger.reading import LedgerReader, config_role_of, publication_of
+from ew_pipeline.ledger.records import (
+    STATUSES,
+    ConfigRole,
+    Publication,
+    RunInfo,
+    Status,
+    moment,
+    now,
+    read_config,
+)
+from ew_pipeline.ledger.rows import random_rows, run_row, segment_rows
+from ew_pipeline.ledger.writing import (
     Artifacts,
     ChainedFlags,
+    appendable,
+    appended_rows,
     insert_flags,
     prepare_publication,
     previous_content,
     refuse_unpublishable,
 )
-from ew_pipeline.ledger.read import LedgerReader
-from ew_pipeline.ledger.records import STATUSES, ConfigRole, Publication, RunInfo, Status, read_config
-from ew_pipeline.ledger.rows import random_rows, run_row, segment_rows
-from ew_pipeline.ledger.views import config_role_of, publication_of
 from ew_pipeline.results import Override, WeekResult
 
 BUSY_SECONDS = 30.0

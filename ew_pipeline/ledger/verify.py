@@ -13,7 +13,7 @@ from sqlalchemy import Boolean, Connection, Integer, Row, Table, select, type_co
 
 from ew_pipeline.ledger import chain, tables
 from ew_pipeline.ledger.chain import Head
-from ew_pipeline.ledger.flag_view import SharedColumns
+from ew_pipeline.ledger.flags import SharedColumns
 from ew_pipeline.ledger.records import Problem
 
 BATCH = 5_000

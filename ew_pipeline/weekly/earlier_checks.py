@@ -8,7 +8,7 @@ import pandas as pd
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.ledger.read import UNDECIDED
+from ew_pipeline.ledger.reading import UNDECIDED
 from ew_pipeline.ledger.store import newest_checks
 
 

@@ -28,7 +28,7 @@ from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger, Publication
-from ew_pipeline.ledger.publishing import SCORES
+from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.outputs.check_list import write_check_lists
 from ew_pipeline.outputs.realised import realised_calibration
 from ew_pipeline.outputs.report import write_report

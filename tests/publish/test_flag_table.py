@@ -12,9 +12,15 @@ from publish.factory import make_result
 
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import record_text
-from ew_pipeline.ledger.flag_table import FlagTable, flag_table
-from ew_pipeline.ledger.flag_view import OF_PUBLICATION, OF_RUN, OF_SEGMENT, flags
-from ew_pipeline.ledger.publishing import sqlite_insert
+from ew_pipeline.ledger.flags import (
+    OF_PUBLICATION,
+    OF_RUN,
+    OF_SEGMENT,
+    FlagTable,
+    flag_table,
+    flags,
+)
+from ew_pipeline.ledger.writing import sqlite_insert
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
 TEXTS = st.text(max_size=4)

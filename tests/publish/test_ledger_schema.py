@@ -16,10 +16,10 @@ from publish.processes import Forked
 from sqlalchemy import Engine, event, inspect, text
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.ledger import Ledger, LedgerError, migrate
+from ew_pipeline.ledger import Ledger, LedgerError, connect
 from ew_pipeline.ledger.connect import SCHEMA, parse_url, writing
-from ew_pipeline.ledger.flag_view import flags, whole_flags
-from ew_pipeline.ledger.queries import weeks_flagged
+from ew_pipeline.ledger.flags import flags, whole_flags
+from ew_pipeline.ledger.reading import weeks_flagged
 from ew_pipeline.ledger.tables import metadata
 
 
@@ -32,16 +32,16 @@ def ledger_id(url: str, home: Path) -> str:
 def test_the_migrations_make_the_tables_in_code(ledger):
     with ledger._engine.connect() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": migrate.VERSION_TABLE, "compare_type": True}
+            connection, opts={"version_table": connect.VERSION_TABLE, "compare_type": True}
         )
         assert compare_metadata(context, metadata) == []
 
 
 def test_the_code_knows_its_newest_migration():
     config = Config()
-    config.set_main_option("script_location", str(migrate.MIGRATIONS))
+    config.set_main_option("script_location", str(connect.MIGRATIONS))
     config.set_main_option("path_separator", "os")
-    assert ScriptDirectory.from_config(config).get_current_head() == migrate.NEWEST
+    assert ScriptDirectory.from_config(config).get_current_head() == connect.NEWEST
 
 
 def test_flags_are_found_by_index_and_written_to_no_other(tmp_path):
@@ -103,11 +103,11 @@ def test_a_fresh_sqlite_ledger_is_made_in_few_statements(tmp_path):
 def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
     with Ledger.open(ledger_url, home=home) as ledger:
         with writing(ledger._engine) as connection:
-            connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+            connection.execute(text(f"UPDATE {connect.VERSION_TABLE} SET version_num = '9999'"))
         with pytest.raises(LedgerError, match=r"(?s)schema 9999, written by a newer .*upgrade ew-pipeline"):
             Ledger.open(ledger_url, home=home)
         with ledger._engine.connect() as connection:
-            assert migrate.schema_version(connection) == "9999"
+            assert connect.schema_version(connection) == "9999"
 
 
 @on_both
@@ -115,13 +115,13 @@ def test_a_ledger_of_a_newer_version_is_refused_and_untouched(ledger_url, home):
 def test_a_ledger_of_a_version_no_longer_read_is_refused_and_untouched(ledger_url, home, migrate_it):
     with Ledger.open(ledger_url, home=home) as ledger:
         with writing(ledger._engine) as connection:
-            connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0004'"))
+            connection.execute(text(f"UPDATE {connect.VERSION_TABLE} SET version_num = '0004'"))
         with pytest.raises(
             LedgerError, match=r"(?s)schema 0004, .*no longer reads.*open it once with commit"
         ):
             Ledger.open(ledger_url, home=home, migrate=migrate_it)
         with ledger._engine.connect() as connection:
-            assert migrate.schema_version(connection) == "0004"
+            assert connect.schema_version(connection) == "0004"
 
 
 @on_both

@@ -15,7 +15,7 @@ from ew_pipeline.expect.fit import fit_segments
 from ew_pipeline.intake.assemble import prepare
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.ledger.places import now
+from ew_pipeline.ledger.records import now
 from ew_pipeline.results import WeekRequest
 from ew_pipeline.weekly.earlier_checks import earlier_checks
 from ew_pipeline.weekly.price import price

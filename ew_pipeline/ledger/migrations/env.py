@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from ew_pipeline.ledger.migrate import VERSION_TABLE
+from ew_pipeline.ledger.connect import VERSION_TABLE
 from ew_pipeline.ledger.tables import metadata
 
 context.configure(

@@ -21,7 +21,7 @@ from ew_pipeline.core.errors import UsageError
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.ledger.connect import SCHEMA, make_engine, parse_url, reading, writing
 from ew_pipeline.ledger.failures import is_sqlite, shown
-from ew_pipeline.ledger.publishing import SCORES
+from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.results import WeekResult
 from ew_pipeline.studies.bench.published_weeks import FIRST_WEEK, REPORT, draw_scores, draw_week
 

@@ -18,7 +18,7 @@ from ew_pipeline.decide.flags import worded
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
-from ew_pipeline.ledger.publishing import SCORES
+from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.method.theta import Theta
 from ew_pipeline.results import GateCheck, Provenance, WeekResult
 

@@ -1,28 +1,72 @@
-"""What a publication consists of: its own row, its flags, and the files it vouches for."""
+"""Rows into the ledger: appended, and published as one transaction."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+import numpy as np
+from sqlalchemy import Connection, Table, select
 from sqlalchemy import Row as DatabaseRow
 from sqlalchemy.exc import DBAPIError
 
 from ew_pipeline.core.errors import UsageError, name_some
 from ew_pipeline.core.provenance import canonical_json, file_hash
+from ew_pipeline.core.week import Week
 from ew_pipeline.intake.sources import literal
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import chain_flags, flags_start, plain
 from ew_pipeline.ledger.failures import LedgerError
-from ew_pipeline.ledger.flag_table import FlagTable, flag_table
-from ew_pipeline.ledger.places import Places, moment, now
+from ew_pipeline.ledger.flags import FlagTable, flag_table
+from ew_pipeline.ledger.records import Places, moment, now
+from ew_pipeline.ledger.tables import APPENDABLE
 from ew_pipeline.results import Override, WeekResult
+
+
+def appendable(table_name: str) -> Table:
+    """The table of this name, if rows may be handed in for it."""
+    if table_name not in APPENDABLE:
+        raise UsageError(f"{table_name!r} is not a table to append to.", f"use {', '.join(APPENDABLE)}.")
+    return APPENDABLE[table_name]
+
+
+def appended_rows(table: Table, rows: Iterable[Mapping[str, Any]], first_id: int) -> list[dict[str, Any]]:
+    """The rows with ids from ``first_id`` on, every column present, values as the ledger keeps them."""
+    names = [column.name for column in table.columns if column.name != "id"]
+    required = {column.name for column in table.columns if not column.nullable} - {"id"}
+    made = []
+    for number, row in enumerate(rows, start=first_id):
+        unknown = sorted(set(row) - set(names))
+        kept = {name: _kept(row.get(name)) for name in names}
+        absent = sorted(name for name in required if kept[name] is None)
+        if unknown or absent:
+            what = f"has no column {name_some(unknown, len(unknown))}" if unknown else "is without "
+            raise UsageError(
+                f"a row for {table.name} {what}{'' if unknown else name_some(absent, len(absent))}."
+            )
+        made.append({"id": number, **kept})
+    return made
+
+
+def _kept(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value != value:
+        return None
+    if isinstance(value, dt.datetime):
+        return moment(value)
+    if isinstance(value, Week):
+        return str(value)
+    if isinstance(value, Mapping | list | tuple):
+        return canonical_json(value)
+    return plain(value)
+
 
 SCORES = "scores.parquet"
 GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
