@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import Response
 from fastapi.responses import FileResponse
 
-from ew_pipeline.outputs.store_lists import ARCHIVE, FOLDER
+from ew_pipeline.outputs.check_list import ARCHIVE, FOLDER
 from ew_pipeline.web.errors import NotThere
 from ew_pipeline.web.guard import POLICY, policy_with_script
 

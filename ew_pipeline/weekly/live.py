@@ -14,7 +14,7 @@ from pathlib import Path
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.ledger import Publication
-from ew_pipeline.outputs.store_lists import ARCHIVE, FOLDER
+from ew_pipeline.outputs.check_list import ARCHIVE, FOLDER
 
 LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
 SHOWN = ("report.html", *LISTS, "data_docs")

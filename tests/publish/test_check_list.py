@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from publish.factory import held_result, make_result
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.outputs.check_list import guard, render_flags, write_check_lists
-from ew_pipeline.outputs.store_lists import file_names
+from ew_pipeline.outputs.check_list import file_names, guard, render_flags, write_check_lists
 
 NASTY = {"S000": "=cmd|' /C calc'!A0", "S001": "../Zürich 1", "S002": '<script>alert("x")</script>'}
 

@@ -10,15 +10,14 @@ import pandas as pd
 import pytest
 from publish.factory import make_result
 
-from ew_pipeline.outputs import store_lists
-from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs import check_list
+from ew_pipeline.outputs.check_list import MOST_FILES, store_lists_in, write_check_lists
 from ew_pipeline.outputs.report import write_report
-from ew_pipeline.outputs.store_lists import MOST_FILES, store_lists_in
 
 
 @pytest.fixture
 def few_files(monkeypatch):
-    monkeypatch.setattr(store_lists, "MOST_FILES", 2)
+    monkeypatch.setattr(check_list, "MOST_FILES", 2)
 
 
 def test_the_number_of_files_does_not_follow_the_number_of_stores(tmp_path):
@@ -39,7 +38,7 @@ def test_the_number_of_files_does_not_follow_the_number_of_stores(tmp_path):
 def test_the_archive_unpacks_to_the_folder(tmp_path, monkeypatch):
     result = make_result(stores=3, skus=4)
     folder = write_check_lists(result, tmp_path / "few")["stores"]
-    monkeypatch.setattr(store_lists, "MOST_FILES", 2)
+    monkeypatch.setattr(check_list, "MOST_FILES", 2)
     paths = write_check_lists(result, tmp_path / "many")
     with zipfile.ZipFile(paths["stores"]) as archive:
         archive.extractall(tmp_path / "unpacked")
@@ -62,7 +61,7 @@ def test_the_same_week_gives_the_same_archive(tmp_path):
 def test_neither_form_survives_the_other(tmp_path, monkeypatch):
     write_check_lists(make_result(), tmp_path)
     assert store_lists_in(tmp_path) == "check_list/"
-    monkeypatch.setattr(store_lists, "MOST_FILES", 2)
+    monkeypatch.setattr(check_list, "MOST_FILES", 2)
     write_check_lists(make_result(), tmp_path)
     assert store_lists_in(tmp_path) == "check_list.zip"
     assert not (tmp_path / "check_list").exists()

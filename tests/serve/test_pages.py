@@ -25,7 +25,7 @@ from serve.served import (
     serving,
 )
 
-from ew_pipeline.outputs.store_lists import file_names
+from ew_pipeline.outputs.check_list import file_names
 
 pytestmark = pytest.mark.server
 SECRET = "not for the pages"

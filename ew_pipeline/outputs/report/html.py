@@ -14,12 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from ew_pipeline._version import __version__
+from ew_pipeline.outputs.check_list import store_lists_in
 from ew_pipeline.outputs.report import words
 from ew_pipeline.outputs.report.content import STORES, ReportContent, build_content
 from ew_pipeline.outputs.report.drawing import CalibrationTable, Plot
 from ew_pipeline.outputs.report.plots import make_plots
 from ew_pipeline.outputs.report.summary import headline
-from ew_pipeline.outputs.store_lists import store_lists_in
 from ew_pipeline.results import Override, WeekResult
 
 PAGE = "report.html"
