@@ -14,7 +14,7 @@ from ew_pipeline.cluster.segments import fit_segments_on
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.source_passwords import from_environment
-from ew_pipeline.outputs.report import summary_markdown
+from ew_pipeline.outputs.summary import summary_markdown
 from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.request import make_request
 from ew_pipeline.weekly.run import Outcome, run_week

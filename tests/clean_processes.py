@@ -25,7 +25,7 @@ clean.set_forkserver_preload(
         "ew_pipeline.cluster.run_blocks",
         "ew_pipeline.cluster.segments",
         "ew_pipeline.cluster.weeks",
-        "ew_pipeline.outputs.report.html",
+        "ew_pipeline.outputs.page",
         "ew_pipeline.weekly.request",
         "ew_pipeline.weekly.run",
     ]

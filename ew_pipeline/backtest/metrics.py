@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.method.paper.decision import checked_probability
-from ew_pipeline.outputs.report.drawing import CalibrationTable
+from ew_pipeline.outputs.drawing import CalibrationTable
 
 
 def auc(scores: ArrayLike, labels: ArrayLike) -> float:

@@ -9,7 +9,7 @@ from ew_pipeline.backtest.run import EvaluationReport, WeekReport, document
 from ew_pipeline.cli.evaluate_backtest import print_measures, print_parts
 from ew_pipeline.core.console import messages, print_lines, print_table, results
 from ew_pipeline.ledger.records import PUBLISHED
-from ew_pipeline.outputs.report.words import money
+from ew_pipeline.outputs.words import money
 
 
 def to_json(report: EvaluationReport, *, one: bool) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.intake.expectations import load_great_expectations
 from ew_pipeline.intake.source_passwords import passwords_in_environment
-from ew_pipeline.outputs.report import summary_lines
-from ew_pipeline.outputs.report.drawing import load_matplotlib
+from ew_pipeline.outputs.drawing import load_matplotlib
+from ew_pipeline.outputs.summary import summary_lines
 from ew_pipeline.servers.prefect import prefect_api
 from ew_pipeline.tracking.weekly import Tracking
 from ew_pipeline.weekly.request import asked_changes, make_request

@@ -16,9 +16,9 @@ from ew_pipeline.drift.attribute import STABLE, Chart
 from ew_pipeline.drift.pictures import spark_line, statistic_picture, theta_picture
 from ew_pipeline.drift.standing import SegmentVerdict, worst_verdict
 from ew_pipeline.drift.words import value_text
-from ew_pipeline.outputs.report.drawing import Plot
-from ew_pipeline.outputs.report.shell import page_environment, page_style, write_page_file
-from ew_pipeline.outputs.report.words import clean
+from ew_pipeline.outputs.drawing import Plot
+from ew_pipeline.outputs.page import page_environment, page_style, write_page_file
+from ew_pipeline.outputs.words import clean
 
 PAGE = "drift.html"
 DRAWN_SEGMENTS = 6

@@ -12,8 +12,15 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.drift.attribute import Chart, Event
 from ew_pipeline.drift.kinds import RATE
 from ew_pipeline.drift.words import value_text
-from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, MUTED, SERIES, Plot, draw
-from ew_pipeline.outputs.report.words import clean, plural
+from ew_pipeline.outputs.drawing import (
+    ACCENT,
+    FLAG,
+    MUTED,
+    SERIES,
+    Plot,
+    draw,
+)
+from ew_pipeline.outputs.words import clean, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

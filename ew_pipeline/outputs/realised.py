@@ -10,7 +10,7 @@ import numpy as np
 from ew_pipeline.core.week import WINDOW, Week, maturity
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.ledger.records import BASIS, PUBLISHED
-from ew_pipeline.outputs.report.drawing import CalibrationTable
+from ew_pipeline.outputs.drawing import CalibrationTable
 
 MOST_WEEKS = 13
 BINS = 10  # of the kept curves, of equal width

@@ -17,7 +17,7 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.drift.run import describe
 from ew_pipeline.ledger import Run
 from ew_pipeline.outputs.check_list import file_names, render_flags, store_sheet
-from ew_pipeline.outputs.report.html import PAGE as REPORT
+from ew_pipeline.outputs.page import PAGE as REPORT
 from ew_pipeline.web import addresses
 from ew_pipeline.web.addresses import Part
 from ew_pipeline.web.drift_state import DriftState, in_one_line

@@ -11,8 +11,8 @@ from fastapi.responses import HTMLResponse
 
 from ew_pipeline._version import __version__
 from ew_pipeline.core.console import plain
-from ew_pipeline.outputs.report import words
-from ew_pipeline.outputs.report.shell import page_environment, page_style
+from ew_pipeline.outputs import words
+from ew_pipeline.outputs.page import page_environment, page_style
 from ew_pipeline.web import addresses
 from ew_pipeline.web.errors import WrongFormat
 

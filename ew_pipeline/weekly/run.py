@@ -30,8 +30,8 @@ from ew_pipeline.intake.snapshot import Snapshot
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.ledger.writing import SCORES
 from ew_pipeline.outputs.check_list import write_check_lists
+from ew_pipeline.outputs.page import write_report
 from ew_pipeline.outputs.realised import realised_calibration
-from ew_pipeline.outputs.report import write_report
 from ew_pipeline.outputs.scores import write_scores
 from ew_pipeline.results import Provenance, WeekRequest, WeekResult
 from ew_pipeline.tracking.weekly import TrackedRun, Tracking

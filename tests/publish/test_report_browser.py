@@ -11,7 +11,7 @@ from browser import chromium, open_page
 from publish.factory import held_result, make_result, make_scores
 
 from ew_pipeline.outputs.check_list import write_check_lists
-from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.page import write_report
 
 pytestmark = pytest.mark.browser
 

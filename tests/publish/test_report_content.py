@@ -11,12 +11,18 @@ from publish.factory import held_result, make_result
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.infer.pricing import Pricing
-from ew_pipeline.outputs.report import content as content_of_report
-from ew_pipeline.outputs.report import summary_lines, summary_markdown
-from ew_pipeline.outputs.report.content import LISTED, build_content
-from ew_pipeline.outputs.report.html import render_html
-from ew_pipeline.outputs.report.summary import headline, render_lines
-from ew_pipeline.outputs.report.words import clean, days, money, plural, seconds, share
+from ew_pipeline.outputs import report_content as content_of_report
+from ew_pipeline.outputs.page import render_html
+from ew_pipeline.outputs.report_content import LISTED, build_content
+from ew_pipeline.outputs.summary import headline, render_lines, summary_lines, summary_markdown
+from ew_pipeline.outputs.words import (
+    clean,
+    days,
+    money,
+    plural,
+    seconds,
+    share,
+)
 from ew_pipeline.results import Override
 
 

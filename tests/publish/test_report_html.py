@@ -14,10 +14,9 @@ from publish.factory import make_result
 from ew_pipeline.backtest.metrics import calibration_table
 from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.outputs.check_list import write_check_lists
-from ew_pipeline.outputs.report import write_report
-from ew_pipeline.outputs.report.content import build_content
-from ew_pipeline.outputs.report.html import render_html
-from ew_pipeline.outputs.report.plots import (
+from ew_pipeline.outputs.page import render_html, write_report
+from ew_pipeline.outputs.report_content import build_content
+from ew_pipeline.outputs.report_plots import (
     probability_plot,
     rank_plot,
     sales_plot,

@@ -12,7 +12,7 @@ from publish.factory import make_result
 
 from ew_pipeline.outputs import check_list
 from ew_pipeline.outputs.check_list import MOST_FILES, store_lists_in, write_check_lists
-from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.page import write_report
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from publish.factory import held_result, make_result, make_scores
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Publication
 from ew_pipeline.outputs.check_list import write_check_lists
-from ew_pipeline.outputs.report import write_report
+from ew_pipeline.outputs.page import write_report
 from ew_pipeline.weekly.live import show_live
 
 ROOT = Path(__file__).resolve().parents[2]

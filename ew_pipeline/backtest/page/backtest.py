@@ -19,8 +19,13 @@ from ew_pipeline.backtest.run_backtest import BacktestReport, BacktestRequest
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.source_passwords import without_password
-from ew_pipeline.outputs.report.tables import Table
-from ew_pipeline.outputs.report.words import clean, count, plural, share
+from ew_pipeline.outputs.report_tables import Table
+from ew_pipeline.outputs.words import (
+    clean,
+    count,
+    plural,
+    share,
+)
 
 
 def write_backtest_page(report: BacktestReport, settings: Settings, out: Path | None) -> Path:

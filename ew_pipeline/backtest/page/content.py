@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ew_pipeline.backtest.measures import Measures
 from ew_pipeline.backtest.page.pictures import WeekPoint
 from ew_pipeline.backtest.parts import Part
-from ew_pipeline.outputs.report.tables import Table
-from ew_pipeline.outputs.report.words import clean, count, share
+from ew_pipeline.outputs.report_tables import Table
+from ew_pipeline.outputs.words import clean, count, share
 
 RIVALS = ("trailing", "trailing-sku", "calibrated-history", "history")
 MOST_LINES = 4

@@ -10,9 +10,17 @@ import numpy as np
 
 from ew_pipeline.backtest.measures import Measures
 from ew_pipeline.backtest.parts import Part
-from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, MUTED, SERIES, CalibrationTable, Plot, draw
-from ew_pipeline.outputs.report.plots import calibration_plot
-from ew_pipeline.outputs.report.words import clean, plural
+from ew_pipeline.outputs.drawing import (
+    ACCENT,
+    FLAG,
+    MUTED,
+    SERIES,
+    CalibrationTable,
+    Plot,
+    draw,
+)
+from ew_pipeline.outputs.report_plots import calibration_plot
+from ew_pipeline.outputs.words import clean, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from ew_pipeline.backtest.page.pictures import (
     policies_picture,
     weeks_picture,
 )
-from ew_pipeline.outputs.report.drawing import Plot
-from ew_pipeline.outputs.report.shell import page_environment, page_style, write_page_file
+from ew_pipeline.outputs.drawing import Plot
+from ew_pipeline.outputs.page import page_environment, page_style, write_page_file
 
 PAGE = "evaluation.html"
 

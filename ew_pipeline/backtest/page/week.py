@@ -18,8 +18,14 @@ from ew_pipeline.backtest.published import Decisions, PublishedMeasures
 from ew_pipeline.core.resample import Estimate
 from ew_pipeline.ledger import Publication
 from ew_pipeline.ledger.records import PUBLISHED
-from ew_pipeline.outputs.report.tables import Table
-from ew_pipeline.outputs.report.words import clean, count, days, money, share
+from ew_pipeline.outputs.report_tables import Table
+from ew_pipeline.outputs.words import (
+    clean,
+    count,
+    days,
+    money,
+    share,
+)
 
 
 def week_content(

@@ -4,23 +4,57 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from ew_pipeline._version import __version__
+from ew_pipeline.core.files import writing_to
+from ew_pipeline.outputs import words
 from ew_pipeline.outputs.check_list import store_lists_in
-from ew_pipeline.outputs.report import words
-from ew_pipeline.outputs.report.content import STORES, ReportContent, build_content
-from ew_pipeline.outputs.report.drawing import CalibrationTable, Plot
-from ew_pipeline.outputs.report.plots import make_plots
-from ew_pipeline.outputs.report.summary import headline
+from ew_pipeline.outputs.drawing import CalibrationTable, Plot
+from ew_pipeline.outputs.report_content import STORES, ReportContent, build_content
+from ew_pipeline.outputs.report_plots import make_plots
+from ew_pipeline.outputs.summary import headline
 from ew_pipeline.results import Override, WeekResult
+
+REPORT = "ew_pipeline.outputs"
+
+
+@cache
+def page_environment(package: str) -> Environment:
+    """Templates of ``package``, which may import those of the weekly report."""
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(REPORT)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def page_style() -> Markup:
+    """The style of the weekly report."""
+    return Markup((files(REPORT) / "templates" / "style.css").read_text(encoding="utf-8"))
+
+
+def write_page_file(path: Path, text: str) -> Path:
+    """A reader sees the old page or the new one, never half."""
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".part")
+        half.write_text(text, encoding="utf-8")
+        os.replace(half, path)
+    return path
+
 
 PAGE = "report.html"
 STORES_ON_A_PHONE = 6  # as in style.css
@@ -85,7 +119,7 @@ def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_list
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("ew_pipeline.outputs.report"),
+        loader=PackageLoader("ew_pipeline.outputs"),
         autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("jinja",)),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,8 +13,22 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import PROBABILITY_BINS, ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import WRONG
-from ew_pipeline.outputs.report.drawing import ACCENT, FLAG, INK, MUTED, SERIES, CalibrationTable, Plot, draw
-from ew_pipeline.outputs.report.words import clean, count, plural, share
+from ew_pipeline.outputs.drawing import (
+    ACCENT,
+    FLAG,
+    INK,
+    MUTED,
+    SERIES,
+    CalibrationTable,
+    Plot,
+    draw,
+)
+from ew_pipeline.outputs.words import (
+    clean,
+    count,
+    plural,
+    share,
+)
 from ew_pipeline.results import WeekResult
 
 if TYPE_CHECKING:

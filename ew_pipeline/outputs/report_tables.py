@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from ew_pipeline.core.errors import name_some
 from ew_pipeline.infer.theta import OverWeeks
-from ew_pipeline.outputs.report.words import clean, count, plural, seconds, share
+from ew_pipeline.outputs.words import (
+    clean,
+    count,
+    plural,
+    seconds,
+    share,
+)
 from ew_pipeline.results import WeekResult
 
 
