@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ew_pipeline.checks.evaluating import CheckEvaluation, evaluate_checks
-from ew_pipeline.checks.reading import CheckTable, one_check, read_checks
-from ew_pipeline.checks.recording import Recorded, record_checks
+from ew_pipeline.checks.evaluate import CheckEvaluation, evaluate_checks
+from ew_pipeline.checks.record import CheckTable, Recorded, one_check, read_checks, record_checks
 from ew_pipeline.core.console import ExitCode, emit_json, messages, results
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.resample import Estimate

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from monitor.audit_world import World
 from typer.testing import CliRunner
 
-from ew_pipeline.checks.reading import one_check, read_checks
-from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.checks.record import one_check, read_checks, record_checks
 from ew_pipeline.cli import checks
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import Week

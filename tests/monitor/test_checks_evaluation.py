@@ -12,9 +12,8 @@ import typer
 from publish.factory import COST_FALSE_ALARM, COST_MISSED, THRESHOLD, make_result
 from typer.testing import CliRunner
 
-from ew_pipeline.checks.evaluating import evaluate_checks
-from ew_pipeline.checks.reading import read_checks
-from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.checks.evaluate import evaluate_checks
+from ew_pipeline.checks.record import read_checks, record_checks
 from ew_pipeline.cli.evaluate import evaluate
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.week import Week

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from ew_pipeline.audit.explain import lines, page
 from ew_pipeline.audit.explanation import explain_pair
 from ew_pipeline.audit.prune import PER_PAIR
-from ew_pipeline.checks.reading import one_check
-from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.checks.record import one_check, record_checks
 from ew_pipeline.cli.explain import explain
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from weekly.chain import LAST_WEEK, run_plainly, write_chain
 
 from ew_pipeline.audit.replay import replay
-from ew_pipeline.checks.evaluating import evaluate_checks
-from ew_pipeline.checks.reading import read_checks
-from ew_pipeline.checks.recording import record_checks
+from ew_pipeline.checks.evaluate import evaluate_checks
+from ew_pipeline.checks.record import read_checks, record_checks
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import random_slice
