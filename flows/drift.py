@@ -10,9 +10,8 @@ from prefect.states import Completed
 
 from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.drift.alerts import Alert, list_alerts
-from ew_pipeline.drift.evidence import evidence
-from ew_pipeline.drift.markdown import alert_markdown, drift_markdown
+from ew_pipeline.drift.alerts import Alert, evidence, list_alerts
+from ew_pipeline.drift.page import alert_markdown, drift_markdown
 from ew_pipeline.drift.run import DriftReport, run_drift
 from ew_pipeline.ledger import Ledger
 from flows.steps import PrefectSteps

@@ -10,11 +10,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
-from scipy.special import ndtri, stdtr
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri, stdtr
 
-from ew_pipeline.drift.limits import CLIP, WEIGHT
+from ew_pipeline.core.arrays import Float
+from ew_pipeline.core.errors import UsageError
+
+WEIGHT = 0.4
+CLIP = 3.5
+CELLS = 161  # odd, so that one is centred at 0
+LONGEST = 1e7  # weeks; beyond, the limit hardly moves and the equation is badly conditioned
+
+
+def weeks_between_alarms(limit: float) -> float:
+    """Mean number of weeks until the chart of one stable series passes ``limit`` on either side."""
+    edges = np.linspace(-limit, limit, CELLS + 1)
+    centres = (edges[1:] + edges[:-1]) / 2.0
+    below = _clipped_cdf((edges[None, :] - (1.0 - WEIGHT) * centres[:, None]) / WEIGHT)
+    stays = np.diff(below, axis=1)
+    times = np.linalg.solve(np.eye(CELLS) - stays, np.ones(CELLS))
+    return float(times[CELLS // 2])
+
+
+@cache
+def control_limit(weeks: float) -> float:
+    """The limit at which a stable series alarms once in ``weeks`` on average."""
+    if not weeks >= 2.0:
+        raise UsageError(f"weeks between false alarms is {weeks:g}.", "ask for 2 or more; 52 is one a year.")
+    wanted = min(weeks, LONGEST)
+    return float(brentq(lambda limit: np.log(weeks_between_alarms(limit) / wanted), 0.05, CLIP - 0.05))
+
+
+def _clipped_cdf(x: Float) -> Float:
+    """P(clip(score) <= x)."""
+    return np.where(x >= CLIP, 1.0, np.where(x < -CLIP, 0.0, ndtr(x)))
+
 
 LEARNING_WEEKS = 8  # before the first judgement, and again after an alarm
 BASELINE_WEEKS = 52  # older weeks no longer count

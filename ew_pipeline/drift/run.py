@@ -12,14 +12,19 @@ from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import DriftSettings, Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
-from ew_pipeline.drift.alerts import Alert, list_alerts, raise_alerts
-from ew_pipeline.drift.assess import Assessment, assess
-from ew_pipeline.drift.attribute import Chart, Verdict
-from ew_pipeline.drift.kinds import CARRIED
-from ew_pipeline.drift.notify import notify, split_urls
+from ew_pipeline.drift.alerts import (
+    Alert,
+    SegmentVerdict,
+    list_alerts,
+    notify,
+    raise_alerts,
+    segment_verdicts,
+    split_urls,
+    worst_verdict,
+)
 from ew_pipeline.drift.page import PAGE, write_page
-from ew_pipeline.drift.source import read_rows, reference_of
-from ew_pipeline.drift.standing import SegmentVerdict, segment_verdicts, worst_verdict
+from ew_pipeline.drift.series import CARRIED, read_rows, reference_of
+from ew_pipeline.drift.verdicts import Assessment, Chart, Verdict, assess
 from ew_pipeline.ledger import Ledger
 
 

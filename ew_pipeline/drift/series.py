@@ -1,19 +1,189 @@
-"""The series: by week and segment, from what is live. Held and shadow runs never became live: not in here."""
+"""What is followed from week to week, and where it comes from."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
+import pyarrow.parquet as pq
+from scipy.special import logit, ndtri
 
+from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.core.week import Week
-from ew_pipeline.drift.kinds import ALPHA, CARRIED, DISPERSION, KINDS, RATE, REPORTING, Kind
+from ew_pipeline.ledger import Ledger, Publication, Run
+
+Group = Literal["anomaly", "composition", "dispersion", "outcome"]
+LEAST, MOST = 1e-6, 1.0 - 1e-6
+NEXT_TO_NOTHING = 0.1
+
+
+def log_odds(value: float) -> float:
+    return float(logit(min(max(value, LEAST), MOST)))
+
+
+def share_left(value: float) -> float:
+    """Log odds after a tenth is added: of what anomalies leave, 2% and 6% are the same to anybody, and
+    log odds alone would make three standard deviations of it."""
+    return log_odds((value + NEXT_TO_NOTHING) / (1.0 + NEXT_TO_NOTHING))
+
+
+def log(value: float) -> float:
+    return float(np.log(max(value, LEAST)))
+
+
+def same(value: float) -> float:
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A series.
+
+    Attributes
+    ----------
+    scale : from the value to the scale of the chart.
+    floor : the least standard deviation from week to week on that scale. A lasting change of less than
+        about one and a half floors is never reported, however steady the series was: it is of no use to know.
+    explains : how far a change of this series alone has been seen to move the log odds of p_A (and three
+        times that for alpha); for the dispersion, times its own change. Beyond, the anomalies have changed
+        as well.
+    alarms : False for what only follows from the others, such as the flagged share.
+    look_at : what to look at when it has changed.
+    """
+
+    name: str
+    title: str
+    group: Group
+    scale: Callable[[float], float]
+    floor: float
+    style: Literal["percent", "number", "whole"]
+    explains: float = 0.0
+    alarms: bool = True
+    look_at: str = ""
+
+
+RATE, ALPHA, DISPERSION = "anomaly_rate", "alpha", "dispersion"
+REPORTING, CARRIED = "stores_reporting", "carried_over"
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        RATE,
+        "records wrong (p_A)",
+        "anomaly",
+        log_odds,
+        0.05,
+        "percent",
+        look_at="deliveries, stock counts and shelf processes of the weeks since; the stores with most flags",
+    ),
+    Kind(
+        ALPHA,
+        "sales left (alpha)",
+        "anomaly",
+        share_left,
+        0.15,
+        "percent",
+        look_at="how deep the flagged pairs fell: sold out at once, or sales that fade",
+    ),
+    Kind(
+        DISPERSION,
+        "overdispersion (1/s0)",
+        "dispersion",
+        log,
+        0.06,
+        "number",
+        explains=2.5,
+        look_at="promotions or events that only some stores had, and merged or doubled SKUs",
+    ),
+    Kind(
+        "observed_share",
+        "observed share of the matrix",
+        "composition",
+        log_odds,
+        0.1,
+        "percent",
+        0.8,
+        look_at="the listing, and stores or days missing from the sales",
+    ),
+    Kind(
+        "demand",
+        "expected sales per pair",
+        "composition",
+        log,
+        0.15,  # holidays move demand by a third for two weeks, and theta not at all
+        "number",
+        0.3,
+        look_at="season, price changes, and units sold in another measure",
+    ),
+    Kind(
+        "rank",
+        "rank",
+        "composition",
+        same,
+        0.7,  # chance may choose the next rank for weeks; the spectrum says whether it matters
+        "whole",
+        0.8,
+        look_at="new kinds of stores or SKUs in the matrix; consider --segment-by",
+    ),
+    Kind(
+        "spectrum",
+        "effective number of factors",
+        "composition",
+        log,
+        0.1,  # a factor of a tenth of the first, found in some weeks only, moves it by .17
+        "number",
+        0.8,
+        look_at="new kinds of stores or SKUs in the matrix; consider --segment-by",
+    ),
+    Kind(
+        CARRIED,
+        "pairs whose store and SKU were there four weeks ago",
+        "composition",
+        same,
+        0.03,
+        "percent",
+        0.3,
+        look_at="range reviews, and ids that were renamed",
+    ),
+    Kind(
+        "skus",
+        "SKUs",
+        "composition",
+        log,
+        0.05,
+        "whole",
+        0.3,
+        look_at="range reviews and delistings, and ids that were renamed",
+    ),
+    Kind(
+        "stores",
+        "stores",
+        "composition",
+        log,
+        0.05,
+        "whole",
+        0.3,
+        look_at="stores opened, closed, or without data",
+    ),
+    Kind(
+        REPORTING,
+        "stores that reported",
+        "composition",
+        same,
+        0.02,
+        "percent",
+        0.3,
+        look_at="the feeds of the stores that are missing",
+    ),
+    Kind("flagged_share", "flagged share", "outcome", log_odds, 0.1, "percent", alarms=False),
+    Kind("expected_cost", "expected cost per pair", "outcome", log, 0.1, "number", alarms=False),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
 
 POOLED = "pooled"
 HALF_WIDTH = float(ndtri(0.95))  # of a 90% interval, in standard deviations
@@ -154,3 +324,83 @@ def _method_changes(records: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
 
 def _number(value: Any) -> float:
     return MISSING if value is None or value is pd.NA else float(value)
+
+
+APART = 4  # published weeks between a week and the one its assortment is compared with
+NOT_OF_THETA = ("random_state", "probability")  # settings of the detector that leave theta what it is
+OF_THE_METHOD = ("history", "history_weeks", "zero_rule", "inferred_weeks", "promotions", "segment_by")
+
+
+def read_rows(ledger: Ledger, last_week: Week | None = None) -> pd.DataFrame:
+    """A row per live week and segment, oldest first; empty when nothing is published."""
+    live = [one for one in ledger.live() if last_week is None or one.week <= last_week]
+    newest = live[-1].week if live else Week(1970, 1)
+    rows = ledger.segments_series(newest, max(len(live), 1))
+    runs = {run.run_id: run for run in ledger.runs()}
+    carried = carried_over(ledger, live)
+    by_run = [runs.get(str(run_id)) for run_id in rows["run_id"]]
+    segments = zip(rows["publication_id"], rows["segment"], strict=True)
+    return rows.assign(
+        stores_reporting=[_reporting(run) for run in by_run],
+        method=pd.Series([_method(run) for run in by_run], index=rows.index, dtype="object"),
+        carried_over=[carried.get((int(number), str(name)), math.nan) for number, name in segments],
+    )
+
+
+def carried_over(ledger: Ledger, live: Sequence[Publication]) -> dict[tuple[int, str], float]:
+    """By publication and segment: the share of pairs whose store and SKU were scored four weeks before.
+
+    Read from the stored scores once; from then on from the drift points, so that scores may be pruned.
+    """
+    known = _recorded(ledger)
+    found: dict[tuple[int, str], float] = {}
+    for place in range(APART, len(live)):
+        now, then = live[place], live[place - APART]
+        if recorded := known.get((now.id, then.id)):
+            found |= {(now.id, segment): value for segment, value in recorded.items()}
+        else:
+            found |= {(now.id, segment): value for segment, value in _compare(now, then).items()}
+    return found
+
+
+def reference_of(live: Sequence[Publication]) -> dict[int, int]:
+    """The publication each one's assortment is compared with."""
+    return {live[place].id: live[place - APART].id for place in range(APART, len(live))}
+
+
+def _recorded(ledger: Ledger) -> dict[tuple[int, int], dict[str, float]]:
+    known: dict[tuple[int, int], dict[str, float]] = {}
+    points = ledger.table("drift_points", series=CARRIED)
+    for row in points[points["value"].notna()].to_dict("records"):
+        detail = json.loads(row["detail"]) if isinstance(row["detail"], str) else {}
+        if "compared_with" in detail:
+            key = (int(row["publication_id"]), int(detail["compared_with"]))
+            known.setdefault(key, {})[str(row["segment"])] = float(row["value"])
+    return known
+
+
+def _compare(now: Publication, then: Publication) -> dict[str, float]:
+    if now.scores is None or then.scores is None or not (now.scores.is_file() and then.scores.is_file()):
+        return {}
+    before = pq.read_table(then.scores, columns=["store_id", "sku_id"]).to_pandas()
+    pairs = pq.read_table(now.scores, columns=["store_id", "sku_id", "segment"]).to_pandas()
+    both = pairs["store_id"].isin(before["store_id"].unique()) & pairs["sku_id"].isin(
+        before["sku_id"].unique()
+    )
+    return {
+        str(name): float(share) for name, share in both.groupby(pairs["segment"].astype(str)).mean().items()
+    }
+
+
+def _reporting(run: Run | None) -> float:
+    coverage: Mapping[str, Any] = (run.coverage if run is not None else None) or {}
+    expected = coverage.get("stores_expected")
+    return float(coverage["stores_reporting"]) / float(expected) if expected else math.nan
+
+
+def _method(run: Run | None) -> str | None:
+    """A key of the settings that theta depends on; a change of costs or caps is none of them."""
+    if run is None:
+        return None
+    detector = {k: v for k, v in dict(run.config.get("detector", {})).items() if k not in NOT_OF_THETA}
+    return canonical_hash([detector, {name: run.config.get(name) for name in OF_THE_METHOD}])

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from monitor.drift_world import FIRST, TestWeek, estimates
 
-from ew_pipeline.drift.assess import assess
-from ew_pipeline.drift.words import event_words, look_at
+from ew_pipeline.drift.verdicts import assess, event_words, look_at
 
 BEFORE, AFTER = 16, 4
 SIMULATIONS = 12

@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.drift.chart import LEARNING_WEEKS, baseline_of, run_chart
-from ew_pipeline.drift.limits import CLIP, WEIGHT, control_limit, weeks_between_alarms
+from ew_pipeline.drift.chart import (
+    CLIP,
+    LEARNING_WEEKS,
+    WEIGHT,
+    baseline_of,
+    control_limit,
+    run_chart,
+    weeks_between_alarms,
+)
 
 LIMIT = control_limit(1000.0)
 numbers = st.lists(st.floats(-100, 100), min_size=1, max_size=40)

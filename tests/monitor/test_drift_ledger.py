@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 from ew_pipeline.cli.drift import drift
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import DriftSettings, Settings
-from ew_pipeline.drift.alerts import acknowledge, list_alerts
-from ew_pipeline.drift.evidence import evidence
-from ew_pipeline.drift.markdown import alert_markdown, drift_markdown
+from ew_pipeline.drift.alerts import acknowledge, evidence, list_alerts
+from ew_pipeline.drift.page import alert_markdown, drift_markdown
 from ew_pipeline.drift.run import run_drift
-from ew_pipeline.drift.source import read_rows
+from ew_pipeline.drift.series import read_rows
 from ew_pipeline.ledger import Ledger
 
 STABLE, DRIFTED = TestWeek(), TestWeek(anomaly_rate=0.1)

@@ -12,8 +12,7 @@ import pytest
 
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.week import Week
-from ew_pipeline.drift.alerts import Alert
-from ew_pipeline.drift.notify import notify, split_urls, without_secrets
+from ew_pipeline.drift.alerts import Alert, notify, split_urls, without_secrets
 
 pytestmark = pytest.mark.server
 ALERT = Alert(

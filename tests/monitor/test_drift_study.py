@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.drift.assess import assess
+from ew_pipeline.drift.verdicts import assess
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.simulate import simulate_chain
 from ew_pipeline.studies.drift.command import drift

@@ -9,8 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ew_pipeline.drift.assess import assess
-from ew_pipeline.drift.attribute import ANOMALY_DRIFT, COMPOSITION, OVERDISPERSION, STABLE, Event
+from ew_pipeline.drift.verdicts import (
+    ANOMALY_DRIFT,
+    COMPOSITION,
+    OVERDISPERSION,
+    STABLE,
+    Event,
+    assess,
+)
 from ew_pipeline.studies.drift.fitted import FIRST_WEEK, as_rows
 
 EXPECTED = {

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ew_pipeline.core.arrays import Float
-from ew_pipeline.drift.source import APART
+from ew_pipeline.drift.series import APART
 from ew_pipeline.intake.history import trailing_level
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.sales_matrix import SalesMatrix

@@ -1,24 +1,19 @@
-"""What a change is called: drift of the anomalies, another composition, or more overdispersion.
-
-theta is estimated on what was observed, so it may move although the anomalies did not. A change of theta is
-put down to another series that changed at the same time, up to what such a change has been seen to do to
-theta (`kinds.Kind.explains`); what goes beyond is drift of the anomalies.
-"""
+"""From charts to verdicts: which charts moved together, what that is called, and its words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from ew_pipeline.core.week import Week
-from ew_pipeline.drift.chart import LEARNING_WEEKS, ChartPoint
-from ew_pipeline.drift.kinds import ALPHA, Group
-from ew_pipeline.drift.limits import CLIP
-from ew_pipeline.drift.series import Series
+from ew_pipeline.drift.chart import CLIP, LEARNING_WEEKS, ChartPoint, control_limit, run_chart
+from ew_pipeline.drift.series import ALPHA, BY_NAME, Group, Kind, Series, build_series
 
 Verdict = Literal["stable", "anomaly drift", "composition change", "overdispersion change"]
 STABLE: Verdict = "stable"
@@ -183,3 +178,116 @@ def _describe(chart: Chart, since: int, place: int) -> Moved:
 
 def _joined(first: Sequence[Moved], second: Sequence[Moved]) -> tuple[Moved, ...]:
     return tuple({one.series: one for one in (*second, *first)}.values())
+
+
+# The limit is set for three times the asked number of weeks. One factor of two keeps the number of false
+# alarms under the asked one over a year or ten, not only on average; the rest pays for what the calculation
+# leaves out (spread learnt from few weeks, weeks that wait while they are suspect).
+MARGIN = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """What the weeks say. ``limit``: of every statistic; ``alarming``: how many charts share the rate."""
+
+    charts: tuple[Chart, ...]
+    events: tuple[Event, ...]
+    limit: float
+    alarming: int
+    weeks_between_alarms: float
+
+    @property
+    def weeks(self) -> tuple[Week, ...]:
+        return tuple(sorted({week for chart in self.charts for week in chart.series.weeks}))
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(chart.series.segment for chart in self.charts))
+
+
+def assess(rows: pd.DataFrame, weeks_between_alarms: float = 52.0) -> Assessment:
+    """Judge all weeks of ``rows`` (see ``series.build_series``)."""
+    series = build_series(rows)
+    alarming = sum(one.kind.alarms for one in series)
+    limit = control_limit(MARGIN * weeks_between_alarms * max(alarming, 1))
+    charts = tuple(Chart(one, _points(one, limit)) for one in series)
+    return Assessment(charts, find_events(charts), limit, alarming, weeks_between_alarms)
+
+
+def _points(series: Series, limit: float) -> tuple[ChartPoint, ...]:
+    """One chart after the other where the method changed, and one beside the other for anomaly families."""
+    edges = (0, *series.begins, len(series.points))
+    points: list[ChartPoint] = []
+    for first, last in pairwise(edges):
+        points += _shifted(_piece(series, first, last, limit), first)
+    return tuple(points)
+
+
+def _piece(series: Series, first: int, last: int, limit: float) -> list[ChartPoint]:
+    families = series.families[first:last] if series.families else ("",) * (last - first)
+    points = [ChartPoint("missing")] * (last - first)
+    for family in dict.fromkeys(families):
+        own = [one == family for one in families]
+        part = [
+            point.given if mine else math.nan
+            for point, mine in zip(series.points[first:last], own, strict=True)
+        ]
+        charted = run_chart(
+            part,
+            [point.error for point in series.points[first:last]],
+            floor=series.kind.floor,
+            limit=limit if series.kind.alarms else math.inf,
+        )
+        points = [new if mine else old for new, old, mine in zip(charted, points, own, strict=True)]
+    return points
+
+
+def _shifted(points: Sequence[ChartPoint], first: int) -> list[ChartPoint]:
+    return [
+        point if point.since is None else ChartPoint(**{**vars(point), "since": point.since + first})
+        for point in points
+    ]
+
+
+MEANING: dict[Verdict, str] = {
+    STABLE: "the anomaly parameters are as they were",
+    ANOMALY_DRIFT: "the anomalies themselves changed",
+    COMPOSITION: "what the model sees changed, not the anomalies",
+    OVERDISPERSION: "healthy sales scatter differently, so theta before and after is not comparable",
+}
+SEVERITY: dict[Verdict, str] = {
+    STABLE: "none",
+    ANOMALY_DRIFT: "high",
+    OVERDISPERSION: "medium",
+    COMPOSITION: "low",
+}
+
+
+def value_text(kind: Kind, value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    if kind.style == "percent":
+        return f"{value:.2%}" if value < 0.1 else f"{value:.1%}"
+    return f"{value:,.0f}" if kind.style == "whole" else f"{value:.3g}"
+
+
+def moved_text(moved: Moved) -> str:
+    kind = BY_NAME[moved.series]
+    return f"{moved.title} {value_text(kind, moved.before)} -> {value_text(kind, moved.after)}"
+
+
+def event_words(event: Event) -> str:
+    """``anomaly drift in all since 2026-W30: records wrong (p_A) 4.0% -> 8.1%; the anomalies …``."""
+    what = ", ".join(moved_text(one) for one in event.moved)
+    return f"{event.verdict} in {event.segment} since {event.since}: {what}; {MEANING[event.verdict]}."
+
+
+def look_at(event: Event) -> str:
+    """Where to look, for the series that changed."""
+    places = dict.fromkeys(BY_NAME[one.series].look_at for one in _leading(event.verdict, event.moved))
+    return "; ".join(place for place in places if place)
+
+
+def _leading(verdict: Verdict, moved: Sequence[Moved]) -> list[Moved]:
+    group = {ANOMALY_DRIFT: "anomaly", COMPOSITION: "composition", OVERDISPERSION: "dispersion"}.get(verdict)
+    return [one for one in moved if BY_NAME[one.series].group == group]
