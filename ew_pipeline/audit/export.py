@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ew_pipeline.audit import standalone
-from ew_pipeline.audit.files import vouched
-from ew_pipeline.audit.prune import is_per_pair
-from ew_pipeline.audit.removed import removed_files
+from ew_pipeline.audit.history import is_per_pair
+from ew_pipeline.audit.verify import removed_files, vouched
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.provenance import canonical_json, code_version, file_hash
 from ew_pipeline.core.settings import Settings

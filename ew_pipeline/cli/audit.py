@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ew_pipeline.audit.as_of import LiveWeek, parse_moment
-from ew_pipeline.audit.as_of import as_of as look_back
 from ew_pipeline.audit.export import export as make_package
-from ew_pipeline.audit.prune import prune as remove_old
+from ew_pipeline.audit.history import LiveWeek, parse_moment
+from ew_pipeline.audit.history import as_of as look_back
+from ew_pipeline.audit.history import prune as remove_old
 from ew_pipeline.audit.verify import Verification
 from ew_pipeline.audit.verify import verify as check_all
 from ew_pipeline.core.console import ExitCode, emit_json, messages, results, step

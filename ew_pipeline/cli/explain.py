@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ew_pipeline.audit.explain import lines, page
-from ew_pipeline.audit.explanation import explain_pair
+from ew_pipeline.audit.explain import explain_pair
+from ew_pipeline.audit.explain_page import lines, page
 from ew_pipeline.core.console import emit_json, messages, results
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

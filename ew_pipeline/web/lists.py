@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ew_pipeline.audit.explanation import all_scores, run_chance
+from ew_pipeline.audit.explain import all_scores, run_chance
 from ew_pipeline.infer.pricing import Chance
 from ew_pipeline.ledger import Ledger, Publication, Run
 from ew_pipeline.outputs.check_list import RANDOM, check_list

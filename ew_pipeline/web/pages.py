@@ -10,8 +10,8 @@ from dataclasses import asdict
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from ew_pipeline.audit.explain import page as explain_page
-from ew_pipeline.audit.explanation import explain_pair
+from ew_pipeline.audit.explain import explain_pair
+from ew_pipeline.audit.explain_page import page as explain_page
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.drift.run import describe

@@ -13,8 +13,7 @@ import pytest
 from browser import chromium, open_page
 from weekly.chain import run_plainly, write_chain
 
-from ew_pipeline.audit.findings import Finding
-from ew_pipeline.audit.verify import verify
+from ew_pipeline.audit.verify import Finding, verify
 from ew_pipeline.backtest.kept_sales import read_kept
 from ew_pipeline.backtest.run import EvaluationRequest, document, run_evaluation
 from ew_pipeline.backtest.tables import read_history

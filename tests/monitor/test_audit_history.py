@@ -17,9 +17,8 @@ from publish.factory import held_result
 from publish.postgres import empty, postgres_server
 from typer.testing import CliRunner
 
-from ew_pipeline.audit.as_of import as_of, parse_moment
 from ew_pipeline.audit.export import export
-from ew_pipeline.audit.prune import prune
+from ew_pipeline.audit.history import as_of, parse_moment, prune
 from ew_pipeline.audit.verify import verify
 from ew_pipeline.cli import audit
 from ew_pipeline.core.errors import DataError, EwError, UsageError

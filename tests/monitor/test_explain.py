@@ -11,9 +11,9 @@ import typer
 from monitor.real_week import WEEK, published_home
 from typer.testing import CliRunner
 
-from ew_pipeline.audit.explain import lines, page
-from ew_pipeline.audit.explanation import explain_pair
-from ew_pipeline.audit.prune import PER_PAIR
+from ew_pipeline.audit.explain import explain_pair
+from ew_pipeline.audit.explain_page import lines, page
+from ew_pipeline.audit.history import PER_PAIR
 from ew_pipeline.checks.record import one_check, record_checks
 from ew_pipeline.cli.explain import explain
 from ew_pipeline.core.errors import UsageError

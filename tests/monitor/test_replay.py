@@ -14,11 +14,17 @@ import typer
 from monitor.real_week import WEEK, published_home
 from typer.testing import CliRunner
 
-from ew_pipeline.audit import versions
-from ew_pipeline.audit.compare import compare_numbers, compare_pairs, compare_texts
-from ew_pipeline.audit.prune import PER_PAIR
-from ew_pipeline.audit.replay import _config, replay, words
-from ew_pipeline.audit.versions import checkout_command
+from ew_pipeline.audit import replay as versions
+from ew_pipeline.audit.history import PER_PAIR
+from ew_pipeline.audit.replay import (
+    _config,
+    checkout_command,
+    compare_numbers,
+    compare_pairs,
+    compare_texts,
+    replay,
+    words,
+)
 from ew_pipeline.cli import audit
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.settings import RunConfig, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ew_pipeline.audit.resemblance import resemblance
+from ew_pipeline.audit.explain import resemblance
 from ew_pipeline.method.factors import LowRankFactors
 from ew_pipeline.method.sales_matrix import SalesMatrix
 

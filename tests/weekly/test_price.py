@@ -11,7 +11,7 @@ import pytest
 from evaluate.chain_of_weeks import as_frame, simulated
 from weekly.chain import run_plainly
 
-from ew_pipeline.audit.explanation import explain_pair
+from ew_pipeline.audit.explain import explain_pair
 from ew_pipeline.audit.replay import replay
 from ew_pipeline.backtest import view
 from ew_pipeline.backtest.calibration import Calibration

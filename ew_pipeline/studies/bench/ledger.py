@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from sqlalchemy import text
 
-from ew_pipeline.audit.as_of import as_of
+from ew_pipeline.audit.history import as_of
 from ew_pipeline.core.console import emit_json, results, step
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.ledger import Ledger
