@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ew_pipeline.backtest.calibration import Calibration
+from ew_pipeline.backtest.history import Grouping
 from ew_pipeline.backtest.measures import Measures, measure
 from ew_pipeline.backtest.parts import Outcomes
 from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.backtest.priced import PAPER_COSTS, UniformCosts
 from ew_pipeline.backtest.scoring import check_policies, outcomes_of, pooled, score_week
-from ew_pipeline.backtest.tables import Grouping
 from ew_pipeline.backtest.view import LabelSource, Memory, PastView
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.intake.panel import Panel

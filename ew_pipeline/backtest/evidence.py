@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ew_pipeline.backtest.week_kernels import mean_before, spread_before
+from ew_pipeline.backtest.labels import mean_before, spread_before
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.intake.history import panel_level
 from ew_pipeline.intake.panel import Panel

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ew_pipeline.backtest.history import Grouping
 from ew_pipeline.backtest.measures import Measures, measure
 from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.backtest.priced import PAPER_COSTS, UniformCosts
 from ew_pipeline.backtest.scoring import check_policies, outcomes_of, score_week
-from ew_pipeline.backtest.tables import Grouping
 from ew_pipeline.backtest.view import LabelSource, Memory, PastView
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.core.resample import Estimate, estimate, ratio, times_drawn

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ew_pipeline.backtest.baselines.constant import ConstantRate
-from ew_pipeline.backtest.baselines.ignore import Ignore
-from ew_pipeline.backtest.baselines.paper import PaperMode
-from ew_pipeline.backtest.baselines.trailing import TrailingRule, TrailingTail
 from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy
+from ew_pipeline.backtest.simple_policies import ConstantRate, Ignore, PaperMode, TrailingRule, TrailingTail
 from ew_pipeline.core.errors import UsageError
 
 CALIBRATED = "calibrated-history"

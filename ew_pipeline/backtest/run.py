@@ -17,14 +17,12 @@ from ew_pipeline.backtest.due import (
     published_scores,
     refuse_immature,
 )
-from ew_pipeline.backtest.kept_sales import last_kept_week, read_kept
-from ew_pipeline.backtest.page.render import PAGE, write_evaluation
-from ew_pipeline.backtest.page.week import week_content
+from ew_pipeline.backtest.history import SalesHistory, last_kept_week, read_history, read_kept, read_truth
+from ew_pipeline.backtest.page import PAGE, week_content, write_evaluation
 from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.backtest.priced import COSTS
 from ew_pipeline.backtest.published import PublishedMeasures, evaluate_published
 from ew_pipeline.backtest.registry import chosen_policies, default_policy
-from ew_pipeline.backtest.tables import SalesHistory, read_history, read_truth
 from ew_pipeline.backtest.view import LabelSource, Memory, RuleLabels
 from ew_pipeline.core.console import plain
 from ew_pipeline.core.errors import DataError, EwError, UsageError

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ew_pipeline.backtest.backtest import Backtest, Verdict, backtest, verdict
+from ew_pipeline.backtest.history import SalesHistory, read_history, read_truth
 from ew_pipeline.backtest.policies import Policy
 from ew_pipeline.backtest.priced import COSTS
 from ew_pipeline.backtest.registry import chosen_policies, default_policy
-from ew_pipeline.backtest.tables import SalesHistory, read_history, read_truth
 from ew_pipeline.backtest.view import LabelSource, RuleLabels
 from ew_pipeline.core.console import messages
 from ew_pipeline.core.errors import UsageError

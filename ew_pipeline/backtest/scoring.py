@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ew_pipeline.backtest.history import Grouping
 from ew_pipeline.backtest.parts import Outcomes
 from ew_pipeline.backtest.policies import Policy, Score
-from ew_pipeline.backtest.tables import Grouping
 from ew_pipeline.backtest.view import PastView
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.intake.panel import Panel

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ew_pipeline.backtest.page.backtest import write_backtest_page
+from ew_pipeline.backtest.page import write_backtest_page
 from ew_pipeline.backtest.run_backtest import BacktestRequest, run_backtest, say
 from ew_pipeline.cli.evaluate_backtest import print_backtest, to_json
 from ew_pipeline.cli.studies import published_methods

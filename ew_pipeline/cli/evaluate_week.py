@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ew_pipeline.backtest.page.week import decisions_table
+from ew_pipeline.backtest.page import decisions_table
 from ew_pipeline.backtest.run import EvaluationReport, WeekReport, document
 from ew_pipeline.cli.evaluate_backtest import print_measures, print_parts
 from ew_pipeline.core.console import messages, print_lines, print_table, results

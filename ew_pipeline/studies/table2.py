@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from ew_pipeline.backtest.history import SalesHistory, read_history
 from ew_pipeline.backtest.priced import NOTEBOOK_COSTS, PAPER_COSTS, UniformCosts
 from ew_pipeline.backtest.registry import all_policies, chosen_policies
-from ew_pipeline.backtest.tables import SalesHistory, read_history
 from ew_pipeline.backtest.view import PastView, RuleLabels
 from ew_pipeline.core.console import number
 from ew_pipeline.core.errors import DataError, UsageError

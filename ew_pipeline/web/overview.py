@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ew_pipeline.backtest.page.render import PAGE
+from ew_pipeline.backtest.page import PAGE
 from ew_pipeline.backtest.run import page_folder
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

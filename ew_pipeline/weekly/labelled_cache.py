@@ -21,7 +21,7 @@ from ew_pipeline.weekly.fit_cache import SOURCES as FIT_SOURCES
 MOST_BYTES = 1_000_000_000
 SOURCES = (
     *FIT_SOURCES,
-    "backtest/week_kernels.py",
+    "backtest/labels.py",
     "backtest/features.py",
     "backtest/policies.py",
     "backtest/calibration.py",

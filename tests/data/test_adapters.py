@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ew_pipeline.backtest.tables import read_history
+from ew_pipeline.backtest.history import read_history
 from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.studies.datasets.breakfast import read_breakfast

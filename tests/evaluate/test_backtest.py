@@ -12,10 +12,9 @@ import pytest
 from chain_of_weeks import as_frame, shuffled_after, simulated
 
 from ew_pipeline.backtest.backtest import backtest, verdict
-from ew_pipeline.backtest.baselines.ignore import Ignore
-from ew_pipeline.backtest.baselines.trailing import TrailingRule
 from ew_pipeline.backtest.policies import Calibrated, History, Score
 from ew_pipeline.backtest.recalibrate import score_week
+from ew_pipeline.backtest.simple_policies import Ignore, TrailingRule
 from ew_pipeline.backtest.view import PastView, RuleLabels, TruthLabels
 from ew_pipeline.cli.evaluate import evaluate
 from ew_pipeline.core.errors import DataError, UsageError
@@ -194,7 +193,7 @@ def test_no_page_of_a_backtest_shows_the_password_of_its_sales(chain, tmp_path, 
     weeks, opened = chain[0].weeks, open_source
     monkeypatch.setenv("EW_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(
-        "ew_pipeline.backtest.tables.open_source",
+        "ew_pipeline.backtest.history.open_source",
         lambda _, connection: opened(str(tmp_path / "sales.parquet"), connection),
     )
     evaluate(sales="postgresql://ana:Sekret@db#table=s", first=weeks[9], last=weeks[9], policy=["trailing"])

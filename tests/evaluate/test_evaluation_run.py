@@ -14,9 +14,8 @@ from browser import chromium, open_page
 from weekly.chain import run_plainly, write_chain
 
 from ew_pipeline.audit.verify import Finding, verify
-from ew_pipeline.backtest.kept_sales import read_kept
+from ew_pipeline.backtest.history import read_history, read_kept
 from ew_pipeline.backtest.run import EvaluationRequest, document, run_evaluation
-from ew_pipeline.backtest.tables import read_history
 from ew_pipeline.cli.evaluate import evaluate
 from ew_pipeline.core.console import plain
 from ew_pipeline.core.errors import DataError, UsageError
@@ -176,7 +175,7 @@ def test_a_file_of_sales_gives_the_same_figures_as_the_kept_snapshots(
 ):
     copy = shutil.copytree(home, tmp_path / "home")
     monkeypatch.setattr(
-        "ew_pipeline.backtest.tables.open_source",
+        "ew_pipeline.backtest.history.open_source",
         lambda spec, connection: open_source(tables["sales"] if "://" in spec else spec, connection),
     )
     url = "postgresql://ana:Sekret@db#table=sales"

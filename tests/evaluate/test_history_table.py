@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ew_pipeline.backtest.tables import read_history, read_truth
+from ew_pipeline.backtest.history import read_history, read_truth
 from ew_pipeline.core.errors import DataError, UsageError
 
 ROWS = pd.DataFrame(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.backtest.kept_sales import _history, _KeptWeek
+from ew_pipeline.backtest.history import _history, _KeptWeek
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.ranging import WeekRows

@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from chain_of_weeks import shuffled_after, simulated
 
-from ew_pipeline.backtest.baselines.ignore import Ignore
-from ew_pipeline.backtest.baselines.trailing import TrailingRule
 from ew_pipeline.backtest.policies import History, Score
 from ew_pipeline.backtest.published import evaluate_published
+from ew_pipeline.backtest.simple_policies import Ignore, TrailingRule
 from ew_pipeline.backtest.view import RuleLabels, TruthLabels
 from ew_pipeline.core.console import plain
 from ew_pipeline.core.errors import DataError, UsageError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ew_pipeline.backtest.week_kernels import mean_around, mean_before, spread_before
+from ew_pipeline.backtest.labels import mean_around, mean_before, spread_before
 
 
 @st.composite

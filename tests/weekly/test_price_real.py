@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from weekly.chain import run_plainly
 
+from ew_pipeline.backtest.history import read_history
 from ew_pipeline.backtest.policies import Calibrated
 from ew_pipeline.backtest.registry import default_policy
-from ew_pipeline.backtest.tables import read_history
 from ew_pipeline.backtest.view import PastView, RuleLabels
 from ew_pipeline.core.week import Week
 

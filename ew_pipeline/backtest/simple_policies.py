@@ -1,4 +1,4 @@
-"""Rules on a pair's own past, as they are used today: no model of the chain."""
+"""What a retailer could do instead, and the paper's own modes, as policies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,53 @@ from scipy.special import betainc
 from ew_pipeline.backtest.evidence import Evidence
 from ew_pipeline.backtest.policies import Score, trailing_flags
 from ew_pipeline.backtest.view import PastView
+from ew_pipeline.core.errors import FitError
+from ew_pipeline.method.detector import EntrywiseDetector
+
+WEEKS = 16
+
+
+@dataclass(frozen=True)
+class ConstantRate:
+    """Flag where the costs alone say so. Nothing is flagged while no label is known."""
+
+    name: str = "constant"
+
+    def score(self, view: PastView) -> Score:
+        labels = view.mature(WEEKS).values()
+        known = sum(int(each.known.sum()) for each in labels)
+        found = sum(int(each.anomaly.sum()) for each in labels)
+        return Score(np.full(view.pairs.size, found / known if known else 0.0))
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """Never flag."""
+
+    name: str = "ignore"
+
+    def score(self, view: PastView) -> Score:
+        return Score(np.zeros(view.pairs.size))
+
+
+@dataclass(frozen=True)
+class PaperMode:
+    """``mode`` is "paper" (SVD and moments) or "paper-practical" (soft-impute and maximum likelihood)."""
+
+    mode: str
+
+    @property
+    def name(self) -> str:
+        return self.mode
+
+    def score(self, view: PastView) -> Score:
+        sales = view.panel.sales(view.t)
+        try:
+            fit = EntrywiseDetector(self.mode, max_rank=5).fit(sales)
+        except FitError:  # nothing sold, or too few pairs: the paper's algorithm has no answer
+            return Score(np.zeros(sales.n_observed))
+        return Score(fit.anomaly_probability_.copy())
+
 
 FloatArray = npt.NDArray[np.float64]
 TAIL = 0.05  # flagged when a pair so rarely sells so little

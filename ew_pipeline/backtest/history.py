@@ -1,12 +1,8 @@
-"""From a sales file of many weeks to a panel, and from a truth file to labels.
-
-Weeks may be written as ISO weeks, as the date they start, or as whole numbers that count up by one.
-Rows are taken as they are or refused: nothing is repaired.
-"""
+"""Sales of many weeks for a backtest: from a file, or from what weekly runs have kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +13,15 @@ import pandas as pd
 
 from ew_pipeline.backtest.view import TruthLabels
 from ew_pipeline.core.errors import DataError, UsageError, name_some
+from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.panel import Panel, fill_ranged_zeros, panel_from_codes
-from ew_pipeline.intake.ranging import choose_rule
+from ew_pipeline.intake.coded import CodedSnapshot, read_coded
+from ew_pipeline.intake.panel import Panel, fill_ranged_zeros, panel_from_codes, panel_from_keys
+from ew_pipeline.intake.ranging import Entries, Keys, WeekRows, choose_rule, observe, sold_in
 from ew_pipeline.intake.segments import segments_of_pairs
+from ew_pipeline.intake.snapshot import is_kept, load_snapshot, read_manifest
 from ew_pipeline.intake.sources import Source, open_source, quoted
+from ew_pipeline.ledger import Ledger
 
 IntArray = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -310,3 +310,122 @@ def _bounds(listed: pd.DataFrame, name: str, numbered: bool, otherwise: int, fir
     place, texts = pd.factorize(listed[name].fillna("").astype("str").str.strip())
     numbers = [_week_number(text, numbered) - first if text else otherwise for text in texts]
     return np.array(numbers, dtype=np.int64)[place]
+
+
+MOST_WEEKS = 60  # what a policy can look back on: a level, its labels, and half a year of means
+NO_KEYS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSales:
+    """A panel, and which snapshot (by its data hash) each week comes from."""
+
+    history: SalesHistory
+    snapshots: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class _KeptWeek:
+    """One week in positions of the common ids."""
+
+    rows: WeekRows
+    listed: Keys | None
+    withheld: Keys
+
+
+def last_kept_week(ledger: Ledger) -> Week | None:
+    """The newest week with sales that passed the contract."""
+    return max(_hashes(ledger), default=None)
+
+
+def read_kept(ledger: Ledger, settings: Settings) -> KeptSales:
+    """The last ``MOST_WEEKS`` weeks of all that was kept."""
+    made_for = _hashes(ledger)
+    if not made_for:
+        raise DataError(
+            "no snapshot of any week is kept yet.", "run a week (ew run …), or give the sales with --sales."
+        )
+    newest = max(made_for)
+    source: dict[Week, str] = {}
+    for week in sorted(made_for, reverse=True):
+        for label in read_manifest(settings.snapshots / made_for[week]).weeks:
+            held = Week.parse(label)
+            if held.index > newest.index - MOST_WEEKS:
+                source.setdefault(held, made_for[week])
+    coded = {name: read_coded(load_snapshot(name, settings).folder) for name in set(source.values())}
+    store_ids = np.unique(np.concatenate([one.store_ids for one in coded.values()]))
+    sku_ids = np.unique(np.concatenate([one.sku_ids for one in coded.values()]))
+    weeks = {week: _common(coded[name], week, store_ids, sku_ids) for week, name in sorted(source.items())}
+    history = _history(weeks, store_ids, sku_ids, _config(ledger, made_for[newest]))
+    return KeptSales(history, {str(week): source[week] for week in weeks})
+
+
+def _hashes(ledger: Ledger) -> dict[Week, str]:
+    """The data hash of each week: of what is live, or of the newest run that was held back."""
+    found: dict[Week, str] = {}
+    for run in ledger.runs(status="held"):  # newest first
+        if run.data_hash is not None and is_kept(run.data_hash):
+            found.setdefault(run.week, run.data_hash)
+    return found | {one.week: one.data_hash for one in ledger.live() if is_kept(one.data_hash)}
+
+
+def _config(ledger: Ledger, data_hash: str) -> RunConfig:
+    """How the weekly run that made the snapshot told zeros from pairs that are not ranged."""
+    run = next(run for run in ledger.runs() if run.data_hash == data_hash)
+    kept = {name: run.config[name] for name in ("zero_rule", "inferred_weeks") if name in run.config}
+    return RunConfig.model_validate(kept)
+
+
+def _common(
+    coded: CodedSnapshot, week: Week, store_ids: npt.NDArray[np.str_], sku_ids: npt.NDArray[np.str_]
+) -> _KeptWeek:
+    store, sku = np.searchsorted(store_ids, coded.store_ids), np.searchsorted(sku_ids, coded.sku_ids)
+
+    def moved(key: Keys) -> Keys:  # both ids are sorted, so ascending keys stay ascending
+        return np.asarray(store[key // coded.shape[1]] * sku_ids.size + sku[key % coded.shape[1]])
+
+    rows = coded.weeks[week]
+    return _KeptWeek(
+        WeekRows(moved(rows.key), rows.units, rows.promo, rows.holiday),
+        None if coded.listing is None else moved(coded.listing.at(week.index)),
+        moved(coded.withheld.get(week, NO_KEYS)),
+    )
+
+
+def _history(
+    weeks: Mapping[Week, _KeptWeek],
+    store_ids: npt.NDArray[np.str_],
+    sku_ids: npt.NDArray[np.str_],
+    config: RunConfig,
+) -> SalesHistory:
+    has_zeros = any(bool((one.rows.units == 0).any()) for one in weeks.values())
+    first, last = min(weeks), max(weeks)
+    observed: list[tuple[int, Entries]] = []
+    rule = "explicit"
+    for week, one in weeks.items():
+        wanted = "auto" if config.zero_rule == "listing" and one.listed is None else config.zero_rule
+        rule = choose_rule(wanted, has_listing=one.listed is not None, has_zeros=has_zeros)
+        before = [
+            other.rows
+            for earlier, other in weeks.items()
+            if week.index - config.inferred_weeks <= earlier.index < week.index
+        ]
+        entries = observe(
+            one.rows,
+            rule,
+            (store_ids.size, sku_ids.size),
+            listed=one.listed,
+            carried=sold_in(before) if rule == "inferred" else None,
+            withheld=one.withheld,
+        )
+        observed.append((week.index - first.index, entries))
+    panel = panel_from_keys(
+        store_ids,
+        sku_ids,
+        np.concatenate([entries.key for _, entries in observed]),
+        np.concatenate([np.full(entries.key.size, number) for number, entries in observed]),
+        np.concatenate([entries.units for _, entries in observed]).astype(np.float64),
+        tuple(str(week) for week in first.through(last)),
+        np.concatenate([entries.promo for _, entries in observed]),
+    )
+    return SalesHistory(panel, rule, numbered=False, ignored=())

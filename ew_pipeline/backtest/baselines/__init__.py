@@ -1,1 +1,0 @@
-"""What a retailer could do instead, behind the same interface as the detector."""
