@@ -20,7 +20,7 @@ from ew_pipeline.intake.snapshot import COLUMNS, MANIFEST, TYPES, Manifest, is_k
 from ew_pipeline.ledger import Head, Ledger, Problem, Publication
 from ew_pipeline.ledger.writing import GROWING, UNFINISHED
 from ew_pipeline.tracking.delivery import FILE as TRACKING
-from ew_pipeline.weekly.live import MARK, SHOWN
+from ew_pipeline.weekly.attempt import MARK, SHOWN
 
 Kind = Literal["edited", "inserted", "deleted", "broken", "truncated"]
 

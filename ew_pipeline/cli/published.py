@@ -14,7 +14,7 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.outputs.check_list import render_flags
-from ew_pipeline.weekly.live import show_live
+from ew_pipeline.weekly.attempt import show_live
 
 WeekOption = Annotated[str, typer.Option("--week", help="ISO week, or its first day.")]
 Why = Annotated[str, typer.Option("--why", help="The reason; it is recorded.")]

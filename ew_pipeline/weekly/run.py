@@ -35,15 +35,13 @@ from ew_pipeline.outputs.realised import realised_calibration
 from ew_pipeline.outputs.scores import write_scores
 from ew_pipeline.results import Provenance, WeekRequest, WeekResult
 from ew_pipeline.tracking.weekly import TrackedRun, Tracking
-from ew_pipeline.weekly.attempt import Attempt, attempted
+from ew_pipeline.weekly.attempt import Attempt, attempted, show_live
 from ew_pipeline.weekly.cross_section import cross_section
-from ew_pipeline.weekly.earlier_checks import earlier_checks
 from ew_pipeline.weekly.fit_cache import FitCache
 from ew_pipeline.weekly.gate import gate
 from ew_pipeline.weekly.labelled_cache import LabelledCache
-from ew_pipeline.weekly.live import show_live
 from ew_pipeline.weekly.price import Priced, fit_past_weeks, price
-from ew_pipeline.weekly.request import publish_command
+from ew_pipeline.weekly.request import earlier_checks, publish_command
 from ew_pipeline.weekly.saved_models import save_models
 
 SERIES_WEEKS = 26  # of theta, in the report

@@ -19,7 +19,7 @@ from ew_pipeline.intake.snapshot import SnapshotWriter
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.outputs.check_list import write_check_lists
 from ew_pipeline.results import WeekResult
-from ew_pipeline.weekly.live import show_live
+from ew_pipeline.weekly.attempt import show_live
 
 
 @dataclass

@@ -24,7 +24,7 @@ from ew_pipeline.cli import audit
 from ew_pipeline.core.errors import DataError, EwError, UsageError
 from ew_pipeline.core.week import Week
 from ew_pipeline.results import Override
-from ew_pipeline.weekly.live import show_live
+from ew_pipeline.weekly.attempt import show_live
 
 W33, W34 = Week(2026, 33), Week(2026, 34)
 

@@ -25,7 +25,7 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Publication
 from ew_pipeline.outputs.check_list import write_check_lists
 from ew_pipeline.outputs.page import write_report
-from ew_pipeline.weekly.live import show_live
+from ew_pipeline.weekly.attempt import show_live
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = 'Köln/1 <img src=x onerror=alert(1)> "&%2F'  # a store

@@ -17,9 +17,8 @@ from ew_pipeline.intake.read import ingest
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.ledger.records import now
 from ew_pipeline.results import WeekRequest
-from ew_pipeline.weekly.earlier_checks import earlier_checks
 from ew_pipeline.weekly.price import price
-from ew_pipeline.weekly.request import change_config
+from ew_pipeline.weekly.request import change_config, earlier_checks
 
 PANEL, WRONG = simulated(stores=10, skus=12, weeks=24)
 WEEK = Week.parse(PANEL.weeks[-1])
