@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ew_pipeline.cluster.connection import fingerprint, refuse_other_worker
-from ew_pipeline.cluster.waiting import gathered
+from ew_pipeline.cluster.connection import fingerprint, gathered, refuse_other_worker
 from ew_pipeline.core.arrays import Int64
 from ew_pipeline.method.large.row_blocks import Parts, array_bytes
 

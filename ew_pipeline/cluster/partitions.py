@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ew_pipeline.cluster.blocks import ClusterBlocks, Traffic
-from ew_pipeline.cluster.connection import ClusterError, end_of_worker
+from ew_pipeline.cluster.connection import ClusterError, end_of_worker, gathered
 from ew_pipeline.cluster.file_rows import FileRows, Reading
-from ew_pipeline.cluster.waiting import gathered
 from ew_pipeline.core.arrays import Int64
 from ew_pipeline.core.coded_text import Texts
 from ew_pipeline.core.errors import DataError, UsageError, name_some

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ew_pipeline.cluster.connection import ClusterError, check_workers, connected, end_of_worker
-from ew_pipeline.cluster.waiting import forgotten, gathered
+from ew_pipeline.cluster.connection import (
+    ClusterError,
+    check_workers,
+    connected,
+    end_of_worker,
+    forgotten,
+    gathered,
+)
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.expect.fit import FittedSegment, SegmentResult, fit_segment, folder_name
 from ew_pipeline.intake.assemble import Prepared, SegmentInput

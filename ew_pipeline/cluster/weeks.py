@@ -16,12 +16,14 @@ from ew_pipeline.cluster.connection import (
     check_workers,
     connected,
     end_of_worker,
+    ended,
     fingerprint,
+    forgotten,
+    gathered,
     losses_said,
     refuse_other_worker,
     some_workers,
 )
-from ew_pipeline.cluster.waiting import ended, forgotten, gathered
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week

@@ -9,8 +9,8 @@ import pytest
 from distribute.block_week import run
 from distribute.local_cluster import bare_cluster, ends, lost, sleeps
 
+from ew_pipeline.cluster import connection
 from ew_pipeline.cluster import connection as cluster_module
-from ew_pipeline.cluster import waiting
 from ew_pipeline.cluster import weeks as weeks_module
 from ew_pipeline.cluster.connection import ClusterError
 from ew_pipeline.cluster.segments import fit_segments_on
@@ -26,7 +26,7 @@ SAID = {"workers": "has had no workers for", "scheduler": "is gone"}
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "LOOK_SECONDS", 0.2)
 
 
 def lose_a_week_by_blocks(what: str, step: str, partitions: Path, home: Path) -> None:

@@ -20,11 +20,10 @@ from distribute.local_cluster import (
 )
 from distribute.losing import look_often, lose_a_backfill, lose_a_week_by_blocks
 
+from ew_pipeline.cluster import connection
 from ew_pipeline.cluster import connection as cluster_module
-from ew_pipeline.cluster import waiting
 from ew_pipeline.cluster import weeks as weeks_module
-from ew_pipeline.cluster.connection import ClusterError, connected
-from ew_pipeline.cluster.waiting import ended, gathered
+from ew_pipeline.cluster.connection import ClusterError, connected, ended, gathered
 from ew_pipeline.cluster.weeks import run_weeks
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
@@ -70,7 +69,7 @@ def test_a_backfill_ends_with_words_when_the_scheduler_hangs(tmp_path, impatient
 def test_words_about_a_scheduler_that_hangs_come_within_the_two_minutes_that_are_promised():
     asked = cluster_module.ANSWER_SECONDS + cluster_module.ASKED_AGAIN_SECONDS
     left = weeks_module.LEAVE_SECONDS + 2 * cluster_module.CONNECT_SECONDS  # Dask's limit to closing a client
-    assert waiting.LOOK_SECONDS + asked + left <= 120.0
+    assert connection.LOOK_SECONDS + asked + left <= 120.0
 
 
 def test_a_result_whose_only_worker_dies_before_it_is_fetched_is_not_waited_for(impatient):

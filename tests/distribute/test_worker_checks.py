@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from weekly.chain import LAST_WEEK, QUICK, Untold, sources, write_chain
 
 from ew_pipeline.cli.main import app
+from ew_pipeline.cluster import connection
 from ew_pipeline.cluster import connection as cluster_module
-from ew_pipeline.cluster import waiting
 from ew_pipeline.cluster import weeks as weeks_module
 from ew_pipeline.cluster.connection import ClusterError, check_workers, connected, fingerprint
 from ew_pipeline.cluster.partitions import Reading, load_blocks, take_census
@@ -70,11 +70,11 @@ WEEKS = [Week(2026, number) for number in range(1, 13)]
 
 
 def test_weeks_go_from_workers_that_join_later_to_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "LOOK_SECONDS", 0.2)
     answers = []
 
     def gathered(*asked):
-        answers.append(waiting.gathered(*asked))
+        answers.append(connection.gathered(*asked))
         return answers[-1]
 
     monkeypatch.setattr(weeks_module, "gathered", gathered)
@@ -99,7 +99,7 @@ def test_weeks_go_from_workers_that_join_later_to_the_others(tmp_path, monkeypat
 
 def test_a_backfill_left_with_workers_that_refuse_ends_with_words(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_module, "WORKERS_SECONDS", 1.0)
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "LOOK_SECONDS", 0.2)
     request, settings, found = WeekRequest(week=WEEKS[0], sales=str(tmp_path)), Settings(home=tmp_path), []
     with (
         bare_cluster(1, with_quick_weeks) as cluster,
