@@ -16,19 +16,26 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.servers.parts import MLFLOW, PREFECT, servers, worker
 from ew_pipeline.servers.plan import Plan, Ports, make_plan
 from ew_pipeline.servers.prefect import LOGIN
-from ew_pipeline.servers.processes import end_all, left_behind
-from ew_pipeline.servers.rest import Api, answers
 from ew_pipeline.servers.schedule import (
     DEPLOYMENTS,
     POOL,
+    Api,
     Deployed,
     NextRun,
+    answers,
     crash_stale_runs,
     ensure_pool,
     next_run,
 )
 from ew_pipeline.servers.standing import holding, login_file, record, up_folder
-from ew_pipeline.servers.supervise import Ended, Supervisor, tail, tell
+from ew_pipeline.servers.supervisor import (
+    Ended,
+    Supervisor,
+    end_all,
+    left_behind,
+    tail,
+    tell,
+)
 
 SCHEDULED_SECONDS = 30.0  # until the server has planned the runs of a new deployment
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")]

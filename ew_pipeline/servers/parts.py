@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.servers.plan import Plan
 from ew_pipeline.servers.ports import LOOPBACK
-from ew_pipeline.servers.rest import Api, answers
-from ew_pipeline.servers.schedule import POOL, worker_is_online
-from ew_pipeline.servers.supervise import Part
+from ew_pipeline.servers.schedule import POOL, Api, answers, worker_is_online
+from ew_pipeline.servers.supervisor import Part
 
 PREFECT_SERVER = "prefect.server.api.server:create_app"
 PREFECT, MLFLOW, PAGES, WORKER = "Prefect", "MLflow", "pages", "worker"

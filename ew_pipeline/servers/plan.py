@@ -14,8 +14,8 @@ from ew_pipeline.core.provenance import PACKAGE
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.servers.ports import LOOPBACK, listening
 from ew_pipeline.servers.prefect import LOGIN, quiet_environment, server_login
-from ew_pipeline.servers.processes import HOME_MARK, MARK
 from ew_pipeline.servers.standing import prefect_login
+from ew_pipeline.servers.supervisor import HOME_MARK, MARK
 
 FILE = Path("infra", "prefect.yaml")
 PACKED = PACKAGE / "_infra" / "prefect.yaml"  # the same file, as the wheel holds it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from ew_pipeline.servers.processes import end_all, of_mark
+from ew_pipeline.servers.supervisor import end_all, of_mark
 
 
 def main() -> None:

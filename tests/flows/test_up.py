@@ -28,8 +28,8 @@ from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.servers.processes import HOME_MARK, marked
-from ew_pipeline.servers.rest import Api
+from ew_pipeline.servers.schedule import Api
+from ew_pipeline.servers.supervisor import HOME_MARK, marked
 
 WORDS = [sys.executable, "-m", "ew_pipeline.cli"]
 CANARY = "canary-of-the-sales-database"

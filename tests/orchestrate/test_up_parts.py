@@ -16,9 +16,8 @@ from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.servers.plan import Ports, find_flows, make_plan
 from ew_pipeline.servers.ports import LOOPBACK, listening
-from ew_pipeline.servers.processes import MARK, of_mark
 from ew_pipeline.servers.standing import holding, record, standing
-from ew_pipeline.servers.supervise import Part, Patience, Supervisor
+from ew_pipeline.servers.supervisor import MARK, Part, Patience, Supervisor, of_mark
 
 ROOT = Path(__file__).resolve().parents[2]
 ANY = Ports(0, 0, 0)
@@ -34,7 +33,7 @@ time.sleep(600)
 SUPERVISES = """
 import sys
 from pathlib import Path
-from ew_pipeline.servers.supervise import Part, Supervisor
+from ew_pipeline.servers.supervisor import Part, Supervisor
 mark, logs, program = sys.argv[1:]
 environment = {"PATH": "/usr/bin:/bin", "EW_UP_MARK": mark, "PYTHONPATH": ":".join(sys.path)}
 with Supervisor(environment, Path(logs)) as one:

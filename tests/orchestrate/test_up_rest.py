@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ew_pipeline.core.errors import EwError
-from ew_pipeline.servers import rest
+from ew_pipeline.servers import schedule
 
 pytestmark = pytest.mark.server
 
@@ -36,14 +36,14 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serving(monkeypatch):
-    monkeypatch.setattr(rest, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(schedule, "WAITS", (0.0, 0.0))
     started = []
 
     def serve(*codes):
         server = Server(codes)
         started.append(server)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        return server, rest.Api(f"http://127.0.0.1:{server.server_port}")
+        return server, schedule.Api(f"http://127.0.0.1:{server.server_port}")
 
     yield serve
     for server in started:
