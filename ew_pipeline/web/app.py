@@ -11,11 +11,9 @@ from starlette.types import ASGIApp
 
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.settings import Settings
-from ew_pipeline.web.drift_state import DriftState
-from ew_pipeline.web.errors import NotThere, WrongFormat
-from ew_pipeline.web.guard import Guard
 from ew_pipeline.web.pages import router
-from ew_pipeline.web.render import as_json, html
+from ew_pipeline.web.queries import DriftState
+from ew_pipeline.web.render import Guard, NotThere, WrongFormat, as_json, html
 
 START = (("all weeks", "/"), ("all runs", "/runs"), ("drift", "/drift"), ("evaluations", "/evaluations"))
 FAULT = "something went wrong that nobody thought of."

@@ -20,13 +20,25 @@ from ew_pipeline.outputs.check_list import file_names, render_flags, store_sheet
 from ew_pipeline.outputs.page import PAGE as REPORT
 from ew_pipeline.web import addresses
 from ew_pipeline.web.addresses import Part
-from ew_pipeline.web.drift_state import DriftState, in_one_line
-from ew_pipeline.web.errors import NotThere
-from ew_pipeline.web.files import answer_file, find_file, page_file
-from ew_pipeline.web.home import NoLedgerYet, folder_in_home, live_publication, opened, parse_week
-from ew_pipeline.web.lists import SHOWN_STORES, flagged_stores, store_list
-from ew_pipeline.web.overview import backtests, evaluations, week_lines
-from ew_pipeline.web.render import as_csv, as_json, chosen, html
+from ew_pipeline.web.queries import (
+    SHOWN_STORES,
+    DriftState,
+    NoLedgerYet,
+    answer_file,
+    backtests,
+    evaluations,
+    find_file,
+    flagged_stores,
+    folder_in_home,
+    in_one_line,
+    live_publication,
+    opened,
+    page_file,
+    parse_week,
+    store_list,
+    week_lines,
+)
+from ew_pipeline.web.render import NotThere, as_csv, as_json, chosen, html
 
 SHOWN_RUNS = 200
 router = APIRouter()
