@@ -6,7 +6,7 @@ from typing import Any
 
 from ew_pipeline.backtest.page import decisions_table
 from ew_pipeline.backtest.run import EvaluationReport, WeekReport, document
-from ew_pipeline.cli.evaluate_backtest import print_measures, print_parts
+from ew_pipeline.cli.evaluate import print_measures, print_parts
 from ew_pipeline.core.console import messages, print_lines, print_table, results
 from ew_pipeline.ledger.records import PUBLISHED
 from ew_pipeline.outputs.words import money
