@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,8 @@ import typer
 
 from ew_pipeline.core.console import emit_json, results
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.studies.datasets.datasets import DATASETS, Dataset
+from ew_pipeline.studies import datasets
+from ew_pipeline.studies.datasets import DATASETS, Dataset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +60,7 @@ def convert(
 
 
 def _reader(dataset: Dataset) -> Callable[..., pd.DataFrame]:
-    module, _, function = dataset.reader.partition(":")
-    found: Callable[..., pd.DataFrame] = getattr(import_module(f"{__package__}.adapters.{module}"), function)
+    found: Callable[..., pd.DataFrame] = getattr(datasets, dataset.reader)
     return found
 
 

@@ -22,7 +22,7 @@ from ew_pipeline.backtest.view import PastView, RuleLabels
 from ew_pipeline.core.console import number
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.week import maturity
-from ew_pipeline.studies.baselines.decomposed import published_methods
+from ew_pipeline.studies.baselines import published_methods
 from ew_pipeline.studies.experiments import options, pictures, printed
 from ew_pipeline.studies.experiments.instance import warm_up
 from ew_pipeline.studies.experiments.report import Report, Table, present

@@ -22,7 +22,7 @@ from numba.core import event
 with event.install_recorder("numba:compile") as record:
     from ew_pipeline import EntrywiseDetector
     from ew_pipeline.method.large.als import als
-    from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
+    from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
     sales = draw_sparse(SparseSettings(n=300, m=200, observed=8_000, rank=1), np.random.default_rng(0)).sales
     EntrywiseDetector("large", rank=2).fit(sales)

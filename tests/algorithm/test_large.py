@@ -25,7 +25,7 @@ from ew_pipeline.method.paper.posterior import healthy_probability
 from ew_pipeline.method.sampler.chain import SamplerBudget
 from ew_pipeline.method.selection import CLEAR_ALPHA
 from ew_pipeline.method.variational.theta import Parameters
-from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
+from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
 EXPONENTIAL = exposure_family("exponential")
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from ew_pipeline.method.sales_matrix import SalesMatrix
-from ew_pipeline.studies.baselines.decomposed import METHODS, distance, largest
-from ew_pipeline.studies.baselines.rmc import BOUND
-from ew_pipeline.studies.baselines.stable_pcp import stable_pcp
+from ew_pipeline.studies.baselines import BOUND, METHODS, distance, largest, stable_pcp
 
 SHAPE = (20, 24)
 

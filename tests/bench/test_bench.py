@@ -11,11 +11,10 @@ from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.studies.bench import command
 from ew_pipeline.studies.bench.contenders import CONTENDERS, Contender
-from ew_pipeline.studies.bench.growth import exponent, last_exponent
 from ew_pipeline.studies.bench.measure import medians
-from ew_pipeline.studies.bench.requirements import of_fits
+from ew_pipeline.studies.bench.page import exponent, last_exponent, of_fits
 from ew_pipeline.studies.bench.stored import Size, load, store
-from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
+from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
 
 @pytest.fixture(scope="module")

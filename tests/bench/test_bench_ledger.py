@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.ledger import Ledger
-from ew_pipeline.studies.bench.ledger import measure, refuse_ledger
-from ew_pipeline.studies.bench.published_weeks import draw_scores, draw_week
+from ew_pipeline.studies.bench.ledger import draw_scores, draw_week, measure, refuse_ledger
 
 SMALL = ["bench", "ledger", "--weeks", "3", "--flags", "40", "--pairs", "2000", "--json"]
 

@@ -10,7 +10,14 @@ import pytest
 from ew_pipeline.core.errors import FitError
 from ew_pipeline.studies.cost import expected_cost
 from ew_pipeline.studies.ensemble import EnsembleSettings, SyntheticInstance, draw_instance
-from ew_pipeline.studies.experiments.methods import IDEAL, METHODS, NEAR_BAYES, ORACLE, TOLD, Answer
+from ew_pipeline.studies.experiments.instance import (
+    IDEAL,
+    METHODS,
+    NEAR_BAYES,
+    ORACLE,
+    TOLD,
+    Answer,
+)
 
 TUNED = [name for name in METHODS if name.startswith(("drmf", "stable-pcp", "rmc"))]
 KNOWING = [*TUNED, IDEAL, ORACLE, TOLD, *(name for name in METHODS if name.startswith(NEAR_BAYES))]

@@ -11,7 +11,12 @@ import pytest
 from ew_pipeline.backtest.registry import all_policies
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
 from ew_pipeline.intake.panel import Panel
-from ew_pipeline.studies.baselines.decomposed import METHODS, RANK, SHARE, published_methods
+from ew_pipeline.studies.baselines import (
+    METHODS,
+    RANK,
+    SHARE,
+    published_methods,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluate"))
 from chain_of_weeks import shuffled_after, simulated

@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 from ew_pipeline.backtest.history import read_history
 from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import DataError
-from ew_pipeline.studies.datasets.breakfast import read_breakfast
-from ew_pipeline.studies.datasets.datasets import DATASETS
-from ew_pipeline.studies.datasets.dominicks import read_dominicks
-from ew_pipeline.studies.datasets.freshretailnet import read_freshretailnet
-from ew_pipeline.studies.datasets.m5 import read_m5
+from ew_pipeline.studies.datasets import (
+    DATASETS,
+    read_breakfast,
+    read_dominicks,
+    read_freshretailnet,
+    read_m5,
+)
 
 
 def test_freshretailnet_sums_hours_to_weeks_and_drops_the_short_one(tmp_path):

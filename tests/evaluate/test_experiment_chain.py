@@ -11,19 +11,20 @@ from typer.testing import CliRunner
 from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.method.sales_matrix import SalesMatrix
-from ew_pipeline.studies.experiments.chain import build, verdicts_of
-from ew_pipeline.studies.experiments.chain_week import (
+from ew_pipeline.studies.experiments.chain import (
     BOTH_RANK_1,
     CROSS,
     IGNORE,
     RULE,
     TUNED_RULE,
     ChainTask,
+    build,
     flagged_share,
     price_flags,
     price_probability,
     run_week,
     truth_of,
+    verdicts_of,
 )
 
 TASK = ChainTask(8, 30, 8.0, "negative_binomial", "variational", week=8, seed=0, instance=0)

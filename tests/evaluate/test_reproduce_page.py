@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ew_pipeline.cli.main import app
 from ew_pipeline.studies.experiments.instance import InstanceTask
-from ew_pipeline.studies.experiments.story import SECTIONS
+from ew_pipeline.studies.experiments.page import SECTIONS
 
 SMALL = ("--size", "10", "--jobs", "0")
 METHODS = ("--methods", "default,paper-practical,paper-oracle,drmf,stable-pcp,rmc,ignore")

@@ -16,9 +16,17 @@ from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.simulate import simulate_chain
 from ew_pipeline.studies.drift.command import drift
 from ew_pipeline.studies.drift.figures import draw_like, of_drawn, of_stable
-from ew_pipeline.studies.drift.fitted import Fits, as_rows, describe
+from ew_pipeline.studies.drift.fitted import (
+    SCENARIOS,
+    STABLE,
+    Chain,
+    Change,
+    Fits,
+    as_rows,
+    describe,
+    draw_week,
+)
 from ew_pipeline.studies.drift.retail import HISTORY_WEEKS, RetailTask
-from ew_pipeline.studies.drift.world import SCENARIOS, STABLE, Chain, Change, draw_week
 
 SMALL = Chain(stores=40, skus=120, rank=2, mean=8.0, anomaly_rate=0.05)
 

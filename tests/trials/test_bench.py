@@ -10,8 +10,13 @@ from ew_pipeline.core.errors import FitError
 from ew_pipeline.studies.bench import command
 from ew_pipeline.studies.bench.command import compare
 from ew_pipeline.studies.bench.contenders import CONTENDERS
-from ew_pipeline.studies.bench.growth import bandwidth, draw_growth, grow, lines
 from ew_pipeline.studies.bench.measure import measure
+from ew_pipeline.studies.bench.page import (
+    bandwidth,
+    draw_growth,
+    grow,
+    lines,
+)
 from ew_pipeline.studies.bench.reading import compare_readers
 from ew_pipeline.studies.bench.stored import Size, load, store
 

@@ -11,14 +11,25 @@ import typer
 from ew_pipeline.core.console import emit_json, results, step
 from ew_pipeline.core.errors import FitError, UsageError
 from ew_pipeline.studies.bench.contenders import CONTENDERS, Contender
-from ew_pipeline.studies.bench.growth import bandwidth, draw_growth, exponent, grow, lines
 from ew_pipeline.studies.bench.machine import machine, said_machine
 from ew_pipeline.studies.bench.measure import measure, medians
+from ew_pipeline.studies.bench.page import (
+    Requirement,
+    as_table,
+    bandwidth,
+    draw_growth,
+    exponent,
+    grow,
+    lines,
+    of_fits,
+    of_growth,
+    of_reading,
+    required_table,
+    steps_table,
+)
 from ew_pipeline.studies.bench.reading import compare_readers
-from ew_pipeline.studies.bench.requirements import Requirement, of_fits, of_growth, of_reading
 from ew_pipeline.studies.bench.small import time_small
 from ew_pipeline.studies.bench.stored import Size, store
-from ew_pipeline.studies.bench.tables import as_table, required_table, steps_table
 
 SMALLEST = 1000
 SAMPLED_PAIRS = 1_000_000  # that the sampler is timed on

@@ -7,21 +7,143 @@ or whose arrays do not fit, is skipped with the reason. All get the same number 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ew_pipeline.core.arrays import available_threads
 from ew_pipeline.method.detector import EntrywiseDetector
-from ew_pipeline.studies.bench import peers
+from ew_pipeline.method.paper.denoise import zero_filled
 from ew_pipeline.studies.bench.als import als
 from ew_pipeline.studies.bench.outcome import SWEEPS, Outcome, error_at, relative_error
 from ew_pipeline.studies.bench.stored import Size
-from ew_pipeline.studies.ensemble_sparse import SparseInstance
+from ew_pipeline.studies.ensemble import SparseInstance
+
+Factors = tuple[NDArray[Any], NDArray[Any]]
+IMPLICIT_FACTORS = 8  # its kernels want a multiple of four
+SPARK_MEMORY = "5g"
+
+
+def implicit(instance: SparseInstance, rank: int) -> Callable[[], None]:
+    from implicit.als import AlternatingLeastSquares
+
+    sales = instance.sales
+    matrix = sparse.csr_matrix(
+        (sales.counts.astype(np.float32), sales.cols.copy(), sales.indptr.astype(np.int32)),
+        shape=sales.shape,
+    )
+    model = AlternatingLeastSquares(
+        factors=IMPLICIT_FACTORS,
+        iterations=SWEEPS,
+        random_state=0,
+        use_gpu=False,
+        num_threads=available_threads(),
+    )
+    return lambda: model.fit(matrix, show_progress=False)  # its factors rank pairs
+
+
+def cmfrec(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
+    from cmfrec import CMF
+
+    sales = instance.sales
+    matrix = sparse.coo_matrix(
+        (sales.counts.astype(np.float32), (sales.rows.copy(), sales.cols.copy())), shape=sales.shape
+    )
+    model = CMF(
+        k=rank,
+        lambda_=1.0,
+        niter=SWEEPS,
+        use_cg=False,
+        user_bias=False,
+        item_bias=False,
+        center=False,
+        verbose=False,
+        nthreads=available_threads(),
+    )
+
+    def run() -> Factors:
+        model.fit(matrix)
+        return model.A_, model.B_
+
+    return run
+
+
+def svds(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
+    from scipy.sparse.linalg import svds as truncated
+
+    matrix = zero_filled(instance.sales)
+
+    def run() -> Factors:
+        found: tuple[NDArray[Any], ...] = truncated(matrix, k=rank)
+        return found[0] * (found[1] / instance.sales.density), found[2].T
+
+    return run
+
+
+def spark(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
+    """Read by Spark from a parquet file and cached before the clock starts; 2 threads are ``local[2]``."""
+    import pandas as pd
+    from pyspark.ml.recommendation import ALS
+    from pyspark.sql import SparkSession
+
+    sales = instance.sales
+    session = (
+        SparkSession.builder.master(f"local[{available_threads()}]")
+        .config("spark.driver.memory", SPARK_MEMORY)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sales.parquet"
+        table = {"row": sales.rows, "col": sales.cols, "units": sales.counts.astype(np.float32)}
+        pd.DataFrame(table).to_parquet(path, index=False, row_group_size=1 << 20)
+        ratings = session.read.parquet(str(path)).cache()
+        ratings.count()
+    model = ALS(
+        rank=rank,
+        maxIter=SWEEPS,
+        regParam=0.1,
+        userCol="row",
+        itemCol="col",
+        ratingCol="units",
+        seed=0,
+        numUserBlocks=available_threads(),
+        numItemBlocks=available_threads(),
+    )
+
+    def run() -> Factors:
+        fitted = model.fit(ratings)
+        left, right = np.zeros((sales.shape[0], rank)), np.zeros((sales.shape[1], rank))
+        for side, found in ((left, fitted.userFactors), (right, fitted.itemFactors)):
+            rows = found.toPandas()
+            side[rows["id"].to_numpy()] = np.stack(rows["features"].tolist())
+        return left, right
+
+    return run
+
+
+def fancyimpute(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
+    from fancyimpute import SoftImpute
+
+    dense = instance.sales.to_dense()
+    solver = SoftImpute(max_iters=SWEEPS, max_rank=rank, init_fill_method="mean", verbose=False)
+
+    def run() -> Factors:
+        u, s, vt = np.linalg.svd(solver.fit_transform(dense), full_matrices=False)
+        return u[:, :rank] * s[:rank], vt[:rank].T
+
+    return run
+
 
 RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
 DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
@@ -116,7 +238,7 @@ def _of_factors(instance: SparseInstance, left: NDArray[Any], right: NDArray[Any
 
 
 def _peer(
-    fit: Callable[[SparseInstance, int], Callable[[], peers.Factors | None]],
+    fit: Callable[[SparseInstance, int], Callable[[], Factors | None]],
 ) -> Callable[[SparseInstance, int], Work]:
     def prepare(instance: SparseInstance, rank: int) -> Work:
         run = fit(instance, rank)
@@ -132,18 +254,18 @@ def _peer(
 
 CONTENDERS = (
     Contender("ours: fast", "sales to f, one round, automatic rank", _detector("fast", False)),
-    Contender("implicit ALS", f"8 factors, {SWEEPS} iterations", _peer(peers.implicit), "implicit"),
+    Contender("implicit ALS", f"8 factors, {SWEEPS} iterations", _peer(implicit), "implicit"),
     Contender("ours: default, fixed rank", "sales to f", _detector("large", True)),
     # Its penalty is in units of a prior, ridge * rank / mean of a loss divided by the mean: this is lambda.
     Contender(
         "ours: ALS as cmfrec", f"{SWEEPS} least-squares sweeps", _our_als(SWEEPS, lambda rank: RIDGE / rank)
     ),
-    Contender("cmfrec ALS", f"the same rank, lambda and {SWEEPS} iterations", _peer(peers.cmfrec), "cmfrec"),
+    Contender("cmfrec ALS", f"the same rank, lambda and {SWEEPS} iterations", _peer(cmfrec), "cmfrec"),
     Contender("ours: ALS", "4 least-squares and 6 Poisson-weighted sweeps", _our_als(4, lambda rank: 1.0)),
     Contender("ours: default", "sales to f, automatic rank and noise", _detector("large", False)),
-    Contender("Spark ALS", f"the same rank, {SWEEPS} iterations", _peer(peers.spark), "pyspark", "java"),
-    Contender("scipy svds", "zero-filled, the same rank", _peer(peers.svds), "scipy"),
+    Contender("Spark ALS", f"the same rank, {SWEEPS} iterations", _peer(spark), "pyspark", "java"),
+    Contender("scipy svds", "zero-filled, the same rank", _peer(svds), "scipy"),
     Contender(
-        "fancyimpute", f"SoftImpute, {SWEEPS} iterations", _peer(peers.fancyimpute), "fancyimpute", dense=True
+        "fancyimpute", f"SoftImpute, {SWEEPS} iterations", _peer(fancyimpute), "fancyimpute", dense=True
     ),
 )

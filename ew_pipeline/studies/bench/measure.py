@@ -24,7 +24,7 @@ from ew_pipeline.core.errors import FitError
 from ew_pipeline.studies.bench.contenders import CONTENDERS, Contender
 from ew_pipeline.studies.bench.processes import PeakMemory, cpu_seconds
 from ew_pipeline.studies.bench.stored import load
-from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_sparse
+from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
 SMALL = SparseSettings(n=900, m=800, observed=250_000, rank=3)
 # Every contender brings threads of its own; BLAS adding some under each of them only slows all down.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ew_pipeline.studies.ensemble_sparse import SparseInstance
+from ew_pipeline.studies.ensemble import SparseInstance
 
 SWEEPS = 10
 UNOBSERVED = 300_000  # pairs at which factors are compared with the truth

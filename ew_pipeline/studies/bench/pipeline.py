@@ -45,11 +45,10 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.servers.prefect import prefect_api
 from ew_pipeline.studies.bench.machine import machine, said_machine
+from ew_pipeline.studies.bench.page import Requirement, at_most, reported, required_table, said_size
 from ew_pipeline.studies.bench.processes import PeakMemory
 from ew_pipeline.studies.bench.reading import WEEK, write_long
-from ew_pipeline.studies.bench.requirements import Requirement, at_most, reported
 from ew_pipeline.studies.bench.stored import Size, store
-from ew_pipeline.studies.bench.tables import required_table, said_size
 
 FULL = Size(70_000, 10_000, 10_000_000)
 LOOK_EVERY = 0.2  # seconds; shorter than any stage that allocates much

@@ -24,7 +24,7 @@ from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.studies.bench.measure import child, medians
 from ew_pipeline.studies.bench.processes import PeakMemory
 from ew_pipeline.studies.bench.stored import load
-from ew_pipeline.studies.ensemble_sparse import SparseSettings, draw_week
+from ew_pipeline.studies.ensemble import SparseSettings, draw_week
 
 WEEK = "2026-W30"
 READERS = ("ours", "pandas")

@@ -28,8 +28,7 @@ from ew_pipeline.method.sampler.state import CountTable
 from ew_pipeline.method.variational.fit import fit_variational, start_factors
 from ew_pipeline.simulate import ChainSettings, simulate_chain
 from ew_pipeline.simulate.settings import iso_weeks
-from ew_pipeline.studies.bench.requirements import Requirement, at_most
-from ew_pipeline.studies.bench.tables import required_table
+from ew_pipeline.studies.bench.page import Requirement, at_most, required_table
 from ew_pipeline.studies.ensemble import EnsembleSettings, draw_instance
 
 TIERS = ("variational", "thorough")

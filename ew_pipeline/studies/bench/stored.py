@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ew_pipeline.method.sales_matrix import SalesMatrix
-from ew_pipeline.studies.ensemble_sparse import SparseInstance, SparseSettings, draw_sparse
+from ew_pipeline.studies.ensemble import SparseInstance, SparseSettings, draw_sparse
 
 ARRAYS = ("indptr", "cols", "counts", "rates", "anomalous", "left", "right")
 

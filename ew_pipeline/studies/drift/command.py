@@ -19,9 +19,8 @@ from ew_pipeline.studies.drift.figures import (
     of_scenario,
     of_stable,
 )
-from ew_pipeline.studies.drift.fitted import TITLE, Fits, run_alike
+from ew_pipeline.studies.drift.fitted import SCENARIOS, STABLE, TITLE, Chain, Fits, run_alike
 from ew_pipeline.studies.drift.retail import CHANGES, USUAL_SIZE, run_retail
-from ew_pipeline.studies.drift.world import SCENARIOS, STABLE, Chain
 from ew_pipeline.studies.experiments import display, options
 from ew_pipeline.studies.experiments.requirements import Requirement, Verdict, judge
 

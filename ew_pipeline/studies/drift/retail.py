@@ -22,8 +22,7 @@ from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.simulate import ChainSettings, SimulatedChain, simulate_chain
 from ew_pipeline.simulate.settings import iso_weeks
 from ew_pipeline.studies.drift.fitted import SOURCES as FIT_SOURCES
-from ew_pipeline.studies.drift.fitted import TITLE, Chains, Fits, describe, warm_up
-from ew_pipeline.studies.drift.world import STABLE, Chain
+from ew_pipeline.studies.drift.fitted import STABLE, TITLE, Chain, Chains, Fits, describe, warm_up
 from ew_pipeline.studies.experiments.runner import Study
 
 SOURCES = (*FIT_SOURCES, "intake/history.py", "simulate", "studies/drift/retail.py")

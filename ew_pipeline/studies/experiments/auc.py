@@ -14,8 +14,7 @@ import typer
 
 from ew_pipeline.core.console import number as n
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.instance import InstanceTask
-from ew_pipeline.studies.experiments.methods import DEFAULT, IDEAL, METHODS
+from ew_pipeline.studies.experiments.instance import DEFAULT, IDEAL, METHODS, InstanceTask
 from ew_pipeline.studies.experiments.record import ROC_GRID, Record
 from ew_pipeline.studies.experiments.regret import representative
 from ew_pipeline.studies.experiments.report import Report, Table, present

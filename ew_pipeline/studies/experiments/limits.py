@@ -17,7 +17,7 @@ import typer
 from ew_pipeline.core.arrays import Bool, Float
 from ew_pipeline.core.console import number as n
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.methods import METHODS
+from ew_pipeline.studies.experiments.instance import METHODS
 from ew_pipeline.studies.experiments.record import Record
 from ew_pipeline.studies.experiments.report import Report, Table, present
 from ew_pipeline.studies.experiments.table1 import ensemble_tasks

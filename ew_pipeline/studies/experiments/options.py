@@ -29,11 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 RECORDS = "instances"  # one file for all studies of instances: table1, auc and limits meet the same ones
 SOURCES = (
     "algorithm",
-    "studies/baselines/decomposed.py",
-    "studies/baselines/drmf.py",
-    "studies/baselines/low_rank.py",
-    "studies/baselines/rmc.py",
-    "studies/baselines/stable_pcp.py",
+    "studies/baselines.py",
     "method/checks.py",
     "method/long_table.py",
     "method/sales_matrix.py",
@@ -41,7 +37,6 @@ SOURCES = (
     "studies/cost.py",
     "backtest/metrics.py",
     "studies/experiments/instance.py",
-    "studies/experiments/methods.py",
     "studies/experiments/record.py",
 )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ew_pipeline.studies.experiments.methods import IDEAL, IGNORE, ONE_SIDED
+from ew_pipeline.studies.experiments.instance import IDEAL, IGNORE, ONE_SIDED
 from ew_pipeline.studies.experiments.record import ROC_GRID, Record
 from ew_pipeline.studies.experiments.summary import CalibrationRow
 

@@ -16,8 +16,7 @@ from ew_pipeline.core.console import tally
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.studies.ensemble import EnsembleSettings
 from ew_pipeline.studies.experiments import options, pictures, printed
-from ew_pipeline.studies.experiments.instance import InstanceTask
-from ew_pipeline.studies.experiments.methods import DEFAULT, METHODS
+from ew_pipeline.studies.experiments.instance import DEFAULT, METHODS, InstanceTask
 from ew_pipeline.studies.experiments.record import Record
 from ew_pipeline.studies.experiments.report import Report, Table, present, verdict_table
 from ew_pipeline.studies.experiments.requirements import REGRET, Verdict, judge

@@ -12,8 +12,7 @@ from ew_pipeline.core.console import number as n
 from ew_pipeline.core.console import tally
 from ew_pipeline.studies.ensemble import EnsembleSettings
 from ew_pipeline.studies.experiments import options
-from ew_pipeline.studies.experiments.instance import InstanceTask
-from ew_pipeline.studies.experiments.methods import METHODS
+from ew_pipeline.studies.experiments.instance import METHODS, InstanceTask
 from ew_pipeline.studies.experiments.record import Record
 from ew_pipeline.studies.experiments.report import Report, Table, present, verdict_table
 from ew_pipeline.studies.experiments.requirements import ROBUSTNESS, Verdict, judge

@@ -1,1 +1,0 @@
-"""Methods of other authors, to compare with."""
