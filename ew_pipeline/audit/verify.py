@@ -195,7 +195,7 @@ def _hashes(folder: Path, table: str, parts: list[str]) -> dict[str, str]:
 
 
 def part_hash(part: str, table: str, rows: pa.Table) -> str:
-    """RULE 1 of ``data.snapshot``."""
+    """RULE 1 of ``intake.snapshot``."""
     kinds = {name: kind for name, kind in COLUMNS[table].items() if name in rows.column_names}
     if "segment" in rows.column_names:
         kinds["segment"] = "text"

@@ -35,7 +35,7 @@ class CheckTable:
 
 
 def read_checks(spec: str) -> CheckTable:
-    """Read a file or a database table (``data.sources``); a filled-in check list is one.
+    """Read a file or a database table (``intake.sources``); a filled-in check list is one.
 
     Rows whose outcome is empty are not checks yet and are passed over.
     """

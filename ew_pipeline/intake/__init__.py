@@ -1,1 +1,9 @@
-"""From the retailer's tables to one panel of weekly sales: read, check, keep, assemble."""
+"""From the retailer's tables to one matrix of weekly sales: read, check, keep, assemble.
+
+``sources``        files, folders, databases; ``source_passwords`` keeps passwords out of what is stored
+``tables``         a source as typed tables
+``contract``       what is checked, where faulty rows go; ``expectations`` does it with Great Expectations
+``read``           all of it for a week; ``canonical`` and ``snapshot`` keep what is valid
+``ranging``        which pairs are observed: the rule for missing rows
+``assemble``       a snapshot as matrices by segment, with each pair's baseline from ``history``
+"""

@@ -335,7 +335,7 @@ def _clear_unfinished(snapshots: Path) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Validated inputs, kept by the hash of their content (``data.snapshot``)."""
+    """Validated inputs, kept by the hash of their content (``intake.snapshot``)."""
 
     data_hash: str
     folder: Path

@@ -10,12 +10,12 @@
 
 A source says which columns it has, which values one of them takes, and hands the wanted rows to DuckDB. Cells
 of CSV files and databases arrive as text exactly as written, so an id keeps its leading zeros; the reader
-(``data.contract.reading``) turns them into numbers. In a URL, ``#`` within a password is written ``%23``.
+(``intake.tables``) turns them into numbers. In a URL, ``#`` within a password is written ``%23``.
 
 A time with a zone counts by its date in that zone. Databases and Spark keep no zone: their times are in UTC.
 The time zone of the machine is never used.
 
-A URL is stored and shown without its password (``data.source_passwords``).
+A URL is stored and shown without its password (``intake.source_passwords``).
 """
 
 from __future__ import annotations

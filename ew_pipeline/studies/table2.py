@@ -32,7 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 TITLE = "table2"
-SOURCES = ("algorithm", "baselines", "data", "evaluate", "backtest/calibration.py", "backtest/logistic.py")
+SOURCES = ("core", "method", "intake", "backtest", "studies/baselines.py", "studies/table2.py")
 VARIANTS: Mapping[str, tuple[str, UniformCosts]] = {
     "text": ("text", PAPER_COSTS),
     "code": ("code", NOTEBOOK_COSTS),

@@ -1,4 +1,4 @@
-"""``track.worker`` as a child process, and its answers as they come."""
+"""``tracking.worker`` as a child process, and its answers as they come."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SavedModel:
     priced: PricedPairs | None = None
 
     def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """``anomaly_probability`` and ``expected_units`` for each row of ``frame``; see ``track.predict``."""
+        """``anomaly_probability`` and ``expected_units`` for each row of ``frame``; see ``predict``."""
         from ew_pipeline.tracking.predict import predict
 
         priced = None if self.priced is None else self.priced.probability

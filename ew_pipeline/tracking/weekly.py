@@ -2,7 +2,7 @@
 
 MLflow's ten seconds of imports and schema pass while the sales are read and fitted, and a server that hangs
 can be given up. A failure costs the week nothing: it is marked as not tracked, and the next run sends it
-(``track.delivery.deliver_all``).
+(``tracking.delivery.deliver_all``).
 """
 
 from __future__ import annotations

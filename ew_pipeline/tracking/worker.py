@@ -1,4 +1,4 @@
-"""The process that talks to MLflow: ``python -m ew_pipeline.tracking.worker``, started by ``track.weekly``.
+"""The process that talks to MLflow: ``python -m ew_pipeline.tracking.worker``, started by ``weekly``.
 
 Lines of JSON in: the settings, then one run folder each. Lines out, for each folder: the MLflow run as soon
 as it has an id (the report wants it), and the outcome. It ends when its input does, so with the run that

@@ -21,19 +21,17 @@ from ew_pipeline.intake.panel import Panel
 
 MOST_BYTES = 1_000_000_000
 SOURCES = (
-    "algorithm/*.py",
+    "core/arrays.py",
+    "core/kernels.py",
+    "method/**/*.py",
     "intake/panel.py",
-    "method/_kernels/level.py",
-    "method/row_major.py",
     "intake/history.py",
-    "intake/panel.py",
-    "method/sales_matrix.py",
     "backtest/evidence.py",
 )
 
 
 class FitCache:
-    """``evaluate.evidence.WeekFits`` on disk."""
+    """``backtest.evidence.WeekFits`` on disk."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._files = KeptFiles(folder, most_bytes)

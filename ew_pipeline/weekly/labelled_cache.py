@@ -30,7 +30,7 @@ Columns = Mapping[str, npt.NDArray[np.float64]]
 
 
 class LabelledCache:
-    """``evaluate.view.LabelledWeeks`` on disk."""
+    """``backtest.view.LabelledWeeks`` on disk."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._files = KeptFiles(folder, most_bytes)

@@ -68,7 +68,7 @@ def make_request(
 ) -> WeekRequest:
     """Fill in the last complete week, and the champion's configuration where ``changes`` says nothing.
 
-    A URL with ``***`` for its password is made whole (``data.source_passwords``).
+    A URL with ``***`` for its password is made whole (``intake.source_passwords``).
     """
     if override_why is not None and not override_why.strip():
         raise UsageError(

@@ -12,7 +12,7 @@ from ew_pipeline.weekly import fit_cache, labelled_cache
 @pytest.mark.parametrize("pattern", ["weekly/gone.py", "gone/*.py", "weekly"])
 def test_a_pattern_without_a_file_is_an_error(pattern):
     with pytest.raises(EwError, match=f"no file of .* matches '{pattern}'".replace("*", ".*")):
-        code_hash(("schema.py", pattern))
+        code_hash(("core/schema.py", pattern))
 
 
 @pytest.mark.parametrize("module", [canonical, fit_cache, labelled_cache], ids=lambda module: module.__name__)

@@ -1,4 +1,4 @@
-"""The large fit (``large.py``) on a week that is held in blocks of rows.
+"""The large fit (``fit.py``) on a week that is held in blocks of rows.
 
 The passes over the entries are made block by block, and their sums added up. The factors, the table of
 ``binned.py`` and theta are here.

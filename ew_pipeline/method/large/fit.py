@@ -1,13 +1,13 @@
 """Steps 1 and 2 together at national scale: scoring steps of the mixture's likelihood by alternating
 regressions, with theta on leave-one-out predictions.
 
-The model is that of ``variational.py`` (exposure form, two components, cavity estimates). The factors are
+The model is that of ``variational/fit.py`` (exposure form, two components, cavity estimates). The factors are
 point estimates under Gaussian priors whose mean and covariance are learnt. A scoring step moves a whole
 row at once where a coordinate-ascent sweep of Gamma factors creeps, so that a handful of sweeps does what
 hundreds do there; each is one pass over the entries by row and one by column.
 
 The rounds are the same wherever the entries are: in one place (``whole_week.py``) or in blocks of rows
-(``large_blocks.py``).
+(``blocks.py``).
 """
 
 from __future__ import annotations

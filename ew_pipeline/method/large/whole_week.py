@@ -1,4 +1,4 @@
-"""The large fit (``large.py``) on a week that is held in one place."""
+"""The large fit (``fit.py``) on a week that is held in one place."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ew_pipeline.core.kernels import njit_fast
 from ew_pipeline.method._kernels.fast_math import exp_inplace, log_into
 from ew_pipeline.method._kernels.lines import pull_of_line, rates_of_line
 
-GAMMA, THINNING, ZERO, UNIFORM = 0, 1, 2, 3  # how an anomalous count arises; see sampler.py
+GAMMA, THINNING, ZERO, UNIFORM = 0, 1, 2, 3  # how an anomalous count arises; see chain.py
 ONE = np.float32(1.0)
 TWO, THREE, ZERO32 = np.float32(2.0), np.float32(3.0), np.float32(0.0)
 TINY = np.float32(1e-30)

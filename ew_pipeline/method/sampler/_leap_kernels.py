@@ -1,4 +1,4 @@
-"""Compiled parts of theta's long moves (theta_leaps.py)."""
+"""Compiled parts of theta's long moves (leaps.py)."""
 
 from __future__ import annotations
 

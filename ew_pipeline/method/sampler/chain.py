@@ -1,6 +1,6 @@
 """The thorough tier: Hamiltonian sampling of the Gamma-Poisson factorisation with anomalies.
 
-The model is that of variational.py, with priors U ~ Gamma(a, b), V ~ Gamma(a, a), p(b) ~ 1/b, a on
+The model is that of variational/fit.py, with priors U ~ Gamma(a, b), V ~ Gamma(a, a), p(b) ~ 1/b, a on
 a grid of 0.3-12, log s0 uniform on [log 0.5, log 2000], p(alpha) ~ (1 - alpha)^0.5 and
 p(p_A) ~ exp(-8 p_A) on (0, 0.4). Anomaly states, exposures and the split of counts over factors are
 integrated out in closed form, which leaves a smooth density in (log U, log V, theta); a, b are

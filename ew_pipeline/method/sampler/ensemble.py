@@ -40,10 +40,10 @@ STRONG_NOISE, CAUTIOUS_NOISE = (2.5, 5.0), (2.45, 2.65)
 CAUTIOUS_SPREAD, SURE_RATE = (0.12, 0.2), (0.09, 0.12)
 ODDS_IN_STRONG_NOISE = 30.0
 # Where data are many and noise is overdispersed but not strong, p_A is known but for a tail that the prior
-# cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in thorough.py make up for it.
+# cuts off: averages are under exp(-3 p_A) there, and the odds for anomalies in tier.py make up for it.
 NOISY_RATE_TILT = 5.0
 # What the odds of an anomaly are multiplied by in strong noise; with few data by how many there are of those
-# that are needed (thorough.py). There the posterior of p_A is its prior, and a prior that is right on average
+# that are needed (tier.py). There the posterior of p_A is its prior, and a prior that is right on average
 # still makes flags that cost more than they save wherever anomalies are rarer than it says; doing nothing is
 # the alternative we must not lose to. With few data (5% and 10% observed, 30 x 300) 3 of 210 instances cost
 # over 0.02 more than it without caution, by up to 0.06, and none does; cost against it is -0.113 for -0.153.

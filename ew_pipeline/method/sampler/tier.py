@@ -48,7 +48,7 @@ CAVITY_WEIGHT = 0.3
 POISSON_ODDS = 0.5
 # In overdispersed data the noise itself is taken for anomalies now and then. These odds, which fade where
 # noise is strong (ensemble.py), were 1 to 16 while chains stayed on the hill they had started from
-# (theta_leaps.py). On 25 instances each regret at s0 = 5 is 0.0166 for 0.0203 with those, and 0.0150 with 1
+# (leaps.py). On 25 instances each regret at s0 = 5 is 0.0166 for 0.0203 with those, and 0.0150 with 1
 # to 2; of the pairs of healthy chains 0.17% are flagged for 0.05% and 0.28%, at most 1.1% for 0.3% and 1.8%.
 NOISY_ODDS = 0.25
 R_HAT_LIMIT = 1.2

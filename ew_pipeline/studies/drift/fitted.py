@@ -113,7 +113,7 @@ def _structure(chain: Chain, change: Change, rng: np.random.Generator) -> tuple[
     return M, ranged, old
 
 
-SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py", "studies/drift/fitted.py")
+SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py")
 COSTS = Costs(false_alarm=1.0, missed=3.0)
 FIRST_WEEK = Week(2020, 1)
 TITLE = "drift"

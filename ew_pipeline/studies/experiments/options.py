@@ -28,7 +28,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 RECORDS = "instances"  # one file for all studies of instances: table1, auc and limits meet the same ones
 SOURCES = (
-    "algorithm",
+    "core/arrays.py",
+    "core/kernels.py",
+    "method",
     "studies/baselines.py",
     "method/checks.py",
     "method/long_table.py",
