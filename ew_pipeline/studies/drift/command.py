@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ew_pipeline.core import console
 from ew_pipeline.core.console import emit_json
 from ew_pipeline.studies.drift.figures import (
     ScenarioFigures,
@@ -135,22 +136,22 @@ def show(
     for how, changes in studies.items():
         if not changes:
             continue
-        display.print_table(
+        console.print_table(
             f"One change, {chain.stores} x {chain.skus}, {how}",
             ("changed", "as expected", "verdicts", "weeks to the alarm", "early alarms"),
             [
                 (
                     name,
                     f"{one.as_expected:.0%} of {one.simulations}",
-                    display.tally(one.verdicts),
-                    display.number(one.mean_weeks, 1),
+                    console.tally(one.verdicts),
+                    console.number(one.mean_weeks, 1),
                     str(one.early),
                 )
                 for name, one in changes.items()
             ],
         )
     kind = "fitted" if stable.fitted else "drawn like the fitted ones"
-    display.print_lines(
+    console.print_lines(
         "Nothing changed",
         [
             f"{stable.weeks} weeks, {kind}, {stable.repeats} times: {stable.alarms:.1f} alarms on average, "

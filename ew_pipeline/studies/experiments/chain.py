@@ -13,6 +13,7 @@ import pandas as pd
 import typer
 
 from ew_pipeline.backtest.metrics import auc, average_precision
+from ew_pipeline.core import console
 from ew_pipeline.core.arrays import Bool, Float
 from ew_pipeline.core.console import emit_json
 from ew_pipeline.core.errors import UsageError
@@ -297,8 +298,8 @@ def verdicts_of(summaries: Mapping[str, PolicySummary]) -> list[Verdict]:
 
 
 def show(summaries: Mapping[str, PolicySummary], verdicts: Sequence[Verdict], rows: Sequence[Row]) -> None:
-    n = display.number
-    display.print_table(
+    n = console.number
+    console.print_table(
         f"Simulated chains: {len(rows)} weeks of about {np.mean([row['pairs'] for row in rows]):.0f} pairs,"
         f" {np.mean([row['phantom_share'] for row in rows]):.1%} with a phantom",
         (

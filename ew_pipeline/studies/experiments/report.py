@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ew_pipeline.core import console
 from ew_pipeline.core.console import emit_json
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.provenance import code_version
@@ -99,9 +100,9 @@ def present(report: Report, out: Path | None, *, as_json: bool) -> None:
         emit_json(document)
         return
     for table in (*report.tables, *report.details):
-        display.print_table(table.title, table.head, table.rows)
+        console.print_table(table.title, table.head, table.rows)
     if report.differences:
-        display.print_lines("What differs from the paper", report.differences)
+        console.print_lines("What differs from the paper", report.differences)
 
 
 def kept_reports(folder: Path) -> dict[str, KeptReport]:
