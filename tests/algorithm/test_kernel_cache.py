@@ -21,7 +21,7 @@ from numba.core import event
 
 with event.install_recorder("numba:compile") as record:
     from ew_pipeline import EntrywiseDetector
-    from ew_pipeline.method.large.als import als
+    from ew_pipeline.studies.bench.als import als
     from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
     sales = draw_sparse(SparseSettings(n=300, m=200, observed=8_000, rank=1), np.random.default_rng(0)).sales
@@ -69,10 +69,10 @@ def package(tmp_path):
     """A copy of the package with a kernel, the function that is inlined into it, and a constant of that."""
     root = tmp_path / "ew_pipeline"
     shutil.copytree(Path(ew_pipeline.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "algorithm" / "_of_a_test.py").write_text("TIMES = 2.0\n")
-    (root / "algorithm" / "_helper_of_a_test.py").write_text(HELPER)
-    (root / "algorithm" / "_kernel_of_a_test.py").write_text(KERNEL)
-    return root / "algorithm"
+    (root / "method" / "_of_a_test.py").write_text("TIMES = 2.0\n")
+    (root / "method" / "_helper_of_a_test.py").write_text(HELPER)
+    (root / "method" / "_kernel_of_a_test.py").write_text(KERNEL)
+    return root / "method"
 
 
 CALL = """

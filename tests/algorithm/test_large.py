@@ -25,6 +25,7 @@ from ew_pipeline.method.paper.posterior import healthy_probability
 from ew_pipeline.method.sampler.chain import SamplerBudget
 from ew_pipeline.method.selection import CLEAR_ALPHA
 from ew_pipeline.method.variational.theta import Parameters
+from ew_pipeline.studies.bench.als import als
 from ew_pipeline.studies.ensemble import SparseSettings, draw_sparse
 
 EXPONENTIAL = exposure_family("exponential")
@@ -173,7 +174,7 @@ def test_theta_and_demand_are_near_the_truth(size):
     low, high = fit.theta_.alpha_interval
     assert low < 0.2 < high
     error = np.linalg.norm(fit.expected_sales_ - instance.rates) / np.linalg.norm(instance.rates)
-    plain = als_module.als(instance.sales, 3, np.random.default_rng(0)).factors.rates_at(instance.sales)
+    plain = als(instance.sales, 3, np.random.default_rng(0)).factors.rates_at(instance.sales)
     assert error < np.linalg.norm(plain - instance.rates) / np.linalg.norm(instance.rates)
 
 

@@ -89,6 +89,7 @@ def sources(folder):
     }
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("zone", ZONES)
 def test_weeks_do_not_depend_on_the_time_zone_of_the_machine(zone, tmp_path):
     made = sources(tmp_path)

@@ -71,6 +71,7 @@ def in_the_middle_of(week, home):
     return when
 
 
+@pytest.mark.slow("three workers, one killed, and the same weeks here")
 def test_a_backfill_survives_a_killed_worker_and_equals_one_made_here(cluster, tables, here, tmp_path):
     home, (before, last) = tmp_path / "home", WEEKS
     settings = Settings(home=home, dask_address=cluster)

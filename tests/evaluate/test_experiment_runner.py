@@ -62,7 +62,7 @@ def forget():
     DONE.clear()
 
 
-def study(title: str = "squares", sources: tuple[str, ...] = ("errors.py",)) -> Study[Square]:
+def study(title: str = "squares", sources: tuple[str, ...] = ("core/errors.py",)) -> Study[Square]:
     return Study(title, square, prepare=nothing, sources=sources)
 
 

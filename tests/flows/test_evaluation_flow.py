@@ -41,6 +41,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+@pytest.mark.slow("weeks to evaluate, and a Prefect server")
 def test_the_flow_evaluates_what_is_due_and_then_has_nothing_to_do(home):
     from prefect.client.orchestration import get_client
     from prefect.testing.utilities import prefect_test_harness

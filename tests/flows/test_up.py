@@ -31,6 +31,8 @@ from ew_pipeline.ledger import Ledger
 from ew_pipeline.servers.schedule import Api
 from ew_pipeline.servers.supervisor import HOME_MARK, marked
 
+pytestmark = pytest.mark.server
+
 WORDS = [sys.executable, "-m", "ew_pipeline.cli"]
 CANARY = "canary-of-the-sales-database"
 PORTS = ["--pages-port", "0", "--prefect-port", "0", "--mlflow-port", "0"]

@@ -35,6 +35,7 @@ def test_a_configured_server_that_does_not_answer_is_named(monkeypatch):
     assert "PREFECT_API_URL" in caught.value.next_step
 
 
+@pytest.mark.server
 def test_a_server_of_our_own_asks_for_a_login_that_only_the_environment_has(tmp_path, monkeypatch):
     started = []
 
