@@ -125,7 +125,7 @@ def test_a_file_that_holds_no_records_is_refused(tmp_path):
 def test_records_of_other_code_or_another_version_are_not_taken_over(tmp_path, monkeypatch):
     study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
     DONE.clear()
-    study(sources=("console.py",)).run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
+    study(sources=("core/console.py",)).run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
     assert DONE == [1]
     monkeypatch.setattr(runner, "__version__", "99.0")
     study().run(tasks(1), jobs=IN_THIS_PROCESS, folder=tmp_path)
