@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from weekly.chain import run_plainly, write_chain
+from support.chain import run_plainly, write_chain
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.ledger import Ledger

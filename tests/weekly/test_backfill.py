@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from clean_processes import clean
-from weekly.chain import QUICK, Untold, sources, write_chain
-from weekly.processes import Dying, finish
+from support.chain import QUICK, Untold, sources, write_chain
+from support.clean_processes import clean
+from support.week_processes import Dying, finish
 
 from ew_pipeline.audit.verify import verify
 from ew_pipeline.cli.backfill import describe, say
