@@ -23,6 +23,8 @@ from rich.text import Text
 from ew_pipeline.core.errors import EwError
 
 NAME_WIDTH = 44
+WIDTH_WITHOUT_TERMINAL = 120
+STYLE_OF = {"pass": "green", "FAIL": "bold red"}
 
 
 class ExitCode(IntEnum):
@@ -88,6 +90,32 @@ def fail(error: EwError) -> None:
         _say("Next:  ", "bold", error.next_step)
 
 
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """First column to the left, the others to the right; pass and FAIL in colour."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for position, name in enumerate(head):
+        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=STYLE_OF.get(cell, "")) for cell in row))
+    _console().print(table)
+
+
+def print_lines(title: str, lines: Sequence[str]) -> None:
+    console = _console()
+    console.print(Text(title, style="bold"))
+    for line in lines:
+        console.print(Text(f"- {line}"), soft_wrap=True)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure for people; a dash where there is none (a cost ratio without anomalies, for instance)."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "–"
+
+
 def emit_json(value: object) -> None:
     """Print ``value`` as one JSON document on stdout.
 
@@ -95,19 +123,6 @@ def emit_json(value: object) -> None:
     """
     text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
     results().print(Text(text), soft_wrap=True)
-
-
-def _line(outcome: str, style: str, name: str, seconds: float, detail: str) -> None:
-    text = Text(f"{outcome:<8}", style=style)
-    text.append(f"{name:<{NAME_WIDTH}} {seconds:8.2f} s", style="default")
-    if detail:
-        text.append(f"  {detail}", style="dim")
-    messages().print(text, soft_wrap=True)
-
-
-def _say(label: str, style: str, text: str) -> None:
-    # Text, not markup: a message may hold [brackets]. Not wrapped: a log is searched line by line.
-    messages().print(Text(label, style=style).append(text, style="default"), soft_wrap=True)
 
 
 def plain(value: Any) -> Any:
@@ -125,36 +140,17 @@ def plain(value: Any) -> Any:
     return value
 
 
-STYLE_OF = {"pass": "green", "FAIL": "bold red"}
+def _line(outcome: str, style: str, name: str, seconds: float, detail: str) -> None:
+    text = Text(f"{outcome:<8}", style=style)
+    text.append(f"{name:<{NAME_WIDTH}} {seconds:8.2f} s", style="default")
+    if detail:
+        text.append(f"  {detail}", style="dim")
+    messages().print(text, soft_wrap=True)
 
 
-WIDTH_WITHOUT_TERMINAL = 120
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure for people; a dash where there is none (a cost ratio without anomalies, for instance)."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
-def tally(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "–"
-
-
-def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """First column to the left, the others to the right; pass and FAIL in colour."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for position, name in enumerate(head):
-        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style=STYLE_OF.get(cell, "")) for cell in row))
-    _console().print(table)
-
-
-def print_lines(title: str, lines: Sequence[str]) -> None:
-    console = _console()
-    console.print(Text(title, style="bold"))
-    for line in lines:
-        console.print(Text(f"- {line}"), soft_wrap=True)
+def _say(label: str, style: str, text: str) -> None:
+    # Text, not markup: a message may hold [brackets]. Not wrapped: a log is searched line by line.
+    messages().print(Text(label, style=style).append(text, style="default"), soft_wrap=True)
 
 
 def _console() -> Console:

@@ -27,6 +27,8 @@ WAYS_OUT = {
     errno.EACCES: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
     errno.EPERM: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
 }
+BENEATH = ("python", "machine", "numpy", "scipy", "numba")
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 @contextmanager
@@ -73,10 +75,6 @@ class LaterFile:
         else:
             begun.result()
             self._begun = begun
-
-
-BENEATH = ("python", "machine", "numpy", "scipy", "numba")
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class KeptFiles:

@@ -25,9 +25,15 @@ from numba.core.caching import IndexDataCacheFile
 
 import ew_pipeline
 
+P = ParamSpec("P")
+R = TypeVar("R")
+config = cast(Any, numba.core.config)  # its names come from the environment, so mypy knows none
 PACKAGE = "ew_pipeline"
 ROOT = Path(ew_pipeline.__file__).resolve().parent.parent
 _IMPORT = re.compile(rf"^from ({PACKAGE}[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+BASELINE = "x86-64-v3"  # AVX2 and FMA: servers since 2013
+_BASELINE_FEATURES = ("avx2", "fma", "bmi2", "f16c", "lzcnt", "movbe")
+FAST_MATH = {"reassoc", "contract", "nnan", "ninf", "nsz"}
 
 
 def keep_by_sources(compiled: Any, function: Callable[..., Any]) -> None:
@@ -82,16 +88,6 @@ def _imported(text: str) -> Iterator[Path]:
         else:
             words = (place / f"{word}.py" for word in re.findall(r"\w+", names))
             yield from (file for file in words if file.is_file())
-
-
-BASELINE = "x86-64-v3"  # AVX2 and FMA: servers since 2013
-_BASELINE_FEATURES = ("avx2", "fma", "bmi2", "f16c", "lzcnt", "movbe")
-
-FAST_MATH = {"reassoc", "contract", "nnan", "ninf", "nsz"}
-
-P = ParamSpec("P")
-R = TypeVar("R")
-config = cast(Any, numba.core.config)  # its names come from the environment, so mypy knows none
 
 
 def _compile_for_baseline() -> None:

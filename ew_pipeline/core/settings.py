@@ -94,6 +94,24 @@ class Settings(BaseSettings):
         return self.root / "cache"
 
 
+class DriftSettings(BaseSettings):
+    """``EW_DRIFT_WEEKS_BETWEEN_ALARMS`` and ``EW_ALERT_URL``."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    weeks_between_alarms: float = Field(
+        52.0,
+        ge=2,
+        validation_alias="EW_DRIFT_WEEKS_BETWEEN_ALARMS",
+        description="stable weeks per false alarm, all series of all segments together, at least",
+    )
+    alert_url: str | None = Field(
+        None,
+        validation_alias="EW_ALERT_URL",
+        description="where alerts are sent: https://… (a JSON POST) or mailto:…; several with commas",
+    )
+
+
 class ContractLimits(BaseModel):
     """When a batch is rejected rather than cleaned of its faulty rows."""
 
@@ -195,21 +213,3 @@ class RunConfig(BaseModel):
     def looks_back(self) -> bool:
         """Whether the pairs' own past may be what is priced."""
         return self.history and self.probability in ("auto", "history", "calibrated")
-
-
-class DriftSettings(BaseSettings):
-    """``EW_DRIFT_WEEKS_BETWEEN_ALARMS`` and ``EW_ALERT_URL``."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="ignore")
-
-    weeks_between_alarms: float = Field(
-        52.0,
-        ge=2,
-        validation_alias="EW_DRIFT_WEEKS_BETWEEN_ALARMS",
-        description="stable weeks per false alarm, all series of all segments together, at least",
-    )
-    alert_url: str | None = Field(
-        None,
-        validation_alias="EW_ALERT_URL",
-        description="where alerts are sent: https://… (a JSON POST) or mailto:…; several with commas",
-    )

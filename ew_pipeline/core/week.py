@@ -17,6 +17,10 @@ ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ZONED = re.compile(r"\S{10}[T ]([\d:.]+) ?(?:Z|[+-]\d\d(?::?\d\d)?|[A-Za-z][\w/+-]{2,})")
 EPOCH = dt.date(1970, 1, 5)  # a Monday; weeks are counted from here
 
+LabelRule = Literal["text", "pair", "code"]
+RULES: tuple[str, ...] = get_args(LabelRule)
+WINDOW = {"text": 5, "pair": 5, "code": 4}
+
 
 @dataclass(frozen=True, order=True)
 class Week:
@@ -96,15 +100,6 @@ class Week:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-W{self.number:02d}"
-
-
-LabelRule = Literal["text", "pair", "code"]
-
-
-RULES: tuple[str, ...] = get_args(LabelRule)
-
-
-WINDOW = {"text": 5, "pair": 5, "code": 4}
 
 
 def maturity(rule: str) -> int:

@@ -21,6 +21,9 @@ from ew_pipeline.method.sales_matrix import SalesMatrix
 
 PROBABILITY_BINS = 20
 SAMPLED_PAIRS = 1_000_000  # give the same picture as all of them
+AT_ONCE = 1 << 18  # pairs
+DRAWN = "random_check"  # the column of scores that marks the drawn pairs
+Ids = list[str] | pd.Index  # an index is shared by all that is made with it
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,31 +85,6 @@ class ScoreTotals:
         return self.expected_cost_ignoring - self.expected_saving
 
 
-DRAWN = "random_check"  # the column of scores that marks the drawn pairs
-
-
-def random_slice(
-    scores: pd.DataFrame, week: Week, share: float, seed: int, part: tuple[int, ...] = ()
-) -> Bool:
-    """Which rows of ``scores`` are drawn: ``share`` of the pairs that are not flagged, each equally likely.
-
-    The same week, seed and scores draw the same pairs. A share above zero draws at least one. ``part``: which
-    of a week's scores these are, where they are not all.
-    """
-    if not 0.0 <= share <= 1.0:
-        raise UsageError(f"the random share is {share}; it must lie in [0, 1].")
-    drawn = np.zeros(len(scores), dtype=bool)
-    unflagged = np.flatnonzero(~scores["flagged"].to_numpy(dtype=bool))
-    size = min(unflagged.size, max(1, round(share * unflagged.size))) if share > 0 else 0
-    generator = np.random.default_rng([seed, week.index, *part])
-    drawn[generator.choice(unflagged, size, replace=False)] = True
-    return drawn
-
-
-AT_ONCE = 1 << 18  # pairs
-Ids = list[str] | pd.Index  # an index is shared by all that is made with it
-
-
 def decide(
     fitted: Sequence[FittedSegment], probability: Sequence[Float], week: Week, config: RunConfig
 ) -> pd.DataFrame:
@@ -144,6 +122,71 @@ def decided(
         seed = config.detector.random_state
         scores[DRAWN] = random_slice(scores, week, config.random_check_share, seed, part)
     return scores
+
+
+def score_frame(
+    sales: SalesMatrix,
+    scored: Bool,
+    costs: Costs,
+    *,
+    expected: Float,
+    level: Float | None,
+    posterior: Float,
+    probability: Float,
+    ids: tuple[Ids, Ids],
+    segment: tuple[str, list[str]],
+) -> pd.DataFrame:
+    """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
+    and all names."""
+    kept = slice(None) if scored.all() else scored
+    c0, c1 = costs.broadcast(sales.n_observed)
+    levels = level if level is not None else np.broadcast_to(np.nan, sales.n_observed)
+    name, names = segment
+    return pd.DataFrame(
+        {
+            "store_id": _ids(sales.store_ids, sales.rows[kept], ids[0]),
+            "sku_id": _ids(sales.sku_ids, sales.cols[kept], ids[1]),
+            "segment": pd.Categorical.from_codes(
+                np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
+            ),
+            "units": sales.counts[kept],
+            "expected_units": expected[kept],
+            "level": levels[kept],
+            "posterior": posterior[kept],
+            "anomaly_probability": probability[kept],
+            "cost_false_alarm": c0[kept],
+            "cost_missed": c1[kept],
+        },
+        copy=False,
+    )
+
+
+def random_slice(
+    scores: pd.DataFrame, week: Week, share: float, seed: int, part: tuple[int, ...] = ()
+) -> Bool:
+    """Which rows of ``scores`` are drawn: ``share`` of the pairs that are not flagged, each equally likely.
+
+    The same week, seed and scores draw the same pairs. A share above zero draws at least one. ``part``: which
+    of a week's scores these are, where they are not all.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise UsageError(f"the random share is {share}; it must lie in [0, 1].")
+    drawn = np.zeros(len(scores), dtype=bool)
+    unflagged = np.flatnonzero(~scores["flagged"].to_numpy(dtype=bool))
+    size = min(unflagged.size, max(1, round(share * unflagged.size))) if share > 0 else 0
+    generator = np.random.default_rng([seed, week.index, *part])
+    drawn[generator.choice(unflagged, size, replace=False)] = True
+    return drawn
+
+
+def worded(scores: pd.DataFrame, flags: Bool) -> pd.Categorical[str]:
+    """Why each flagged pair is to be checked; of a pair that is not flagged, no text."""
+    chosen = scores[["units", "expected_units", "anomaly_probability", "level"]][flags]
+    texts = reasons(*(chosen[name].to_numpy() for name in chosen.columns)).dictionary_encode()
+    place = np.zeros(len(scores), dtype=np.int32)
+    place[flags] = texts.indices.to_numpy() + 1
+    words = pd.Index(["", *texts.dictionary.to_pylist()], dtype=object)
+    return pd.Categorical.from_codes(place, words, validate=False)
 
 
 def _all_scores(fitted: Sequence[FittedSegment], probability: Sequence[Float]) -> pd.DataFrame:
@@ -191,43 +234,6 @@ def _score(
     )
 
 
-def score_frame(
-    sales: SalesMatrix,
-    scored: Bool,
-    costs: Costs,
-    *,
-    expected: Float,
-    level: Float | None,
-    posterior: Float,
-    probability: Float,
-    ids: tuple[Ids, Ids],
-    segment: tuple[str, list[str]],
-) -> pd.DataFrame:
-    """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
-    and all names."""
-    kept = slice(None) if scored.all() else scored
-    c0, c1 = costs.broadcast(sales.n_observed)
-    levels = level if level is not None else np.broadcast_to(np.nan, sales.n_observed)
-    name, names = segment
-    return pd.DataFrame(
-        {
-            "store_id": _ids(sales.store_ids, sales.rows[kept], ids[0]),
-            "sku_id": _ids(sales.sku_ids, sales.cols[kept], ids[1]),
-            "segment": pd.Categorical.from_codes(
-                np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
-            ),
-            "units": sales.counts[kept],
-            "expected_units": expected[kept],
-            "level": levels[kept],
-            "posterior": posterior[kept],
-            "anomaly_probability": probability[kept],
-            "cost_false_alarm": c0[kept],
-            "cost_missed": c1[kept],
-        },
-        copy=False,
-    )
-
-
 def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: Ids) -> pd.Categorical[str]:
     place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str)).astype(np.int32)
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
@@ -268,13 +274,3 @@ def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int32:
     places = np.zeros(flags.size, dtype=np.int32)
     places[entry[order]] = np.arange(entry.size) - first[store[order]] + 1
     return places
-
-
-def worded(scores: pd.DataFrame, flags: Bool) -> pd.Categorical[str]:
-    """Why each flagged pair is to be checked; of a pair that is not flagged, no text."""
-    chosen = scores[["units", "expected_units", "anomaly_probability", "level"]][flags]
-    texts = reasons(*(chosen[name].to_numpy() for name in chosen.columns)).dictionary_encode()
-    place = np.zeros(len(scores), dtype=np.int32)
-    place[flags] = texts.indices.to_numpy() + 1
-    words = pd.Index(["", *texts.dictionary.to_pylist()], dtype=object)
-    return pd.Categorical.from_codes(place, words, validate=False)

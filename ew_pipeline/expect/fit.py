@@ -19,6 +19,32 @@ from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.method.theta import Theta
 
 
+@dataclass(frozen=True)
+class SegmentResult:
+    """One fitted matrix."""
+
+    name: str  # "all" when there is one
+    stores: int
+    skus: int
+    pairs: int
+    theta: Theta
+    rank: int
+    noise: str
+    anomaly: str
+    dispersion_size: float  # infinite: Poisson
+    mode: str
+    mode_reason: str
+    converged: bool
+    null_gain: float  # nats by which the model with anomalies beats the one without
+    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
+    held_out_curve: tuple[tuple[int, float], ...]
+    rank_weights: Mapping[int, float]
+    singular_values: tuple[float, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place
+
+
 @dataclass(frozen=True, eq=False)
 class FittedSegment:
     """A segment's input, its fit, and the record of it that is kept."""
@@ -116,29 +142,3 @@ def curve_points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
         return ()
     ranks: Sequence[int] = curve.ranks
     return tuple((int(rank), float(score)) for rank, score in zip(ranks, curve.scores, strict=True))
-
-
-@dataclass(frozen=True)
-class SegmentResult:
-    """One fitted matrix."""
-
-    name: str  # "all" when there is one
-    stores: int
-    skus: int
-    pairs: int
-    theta: Theta
-    rank: int
-    noise: str
-    anomaly: str
-    dispersion_size: float  # infinite: Poisson
-    mode: str
-    mode_reason: str
-    converged: bool
-    null_gain: float  # nats by which the model with anomalies beats the one without
-    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
-    held_out_curve: tuple[tuple[int, float], ...]
-    rank_weights: Mapping[int, float]
-    singular_values: tuple[float, ...]
-    warnings: tuple[str, ...]
-    seconds: float
-    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ew_pipeline.backtest.calibration import Calibration
 
+HARD = ("trailing", "trailing-sku")
+UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
+
 
 @dataclass(frozen=True)
 class Chance:
@@ -24,9 +27,6 @@ DROP = Chance(
     "P(drop)",
     "the probability that sales have fallen to half of the pair's own level or below, whatever the cause",
 )
-
-
-UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
 
 
 def chance(form: str, labels: str) -> Chance:
@@ -78,6 +78,3 @@ class Pricing:
     def version(self) -> str | None:
         """Of the calibration that the probability comes from."""
         return self.calibration.version if self.calibration is not None and not self.of_the_detector else None
-
-
-HARD = ("trailing", "trailing-sku")

@@ -44,6 +44,7 @@ SOURCES = (
 )
 CHECKED_BY = ("duckdb", "great-expectations", "pandas", "pyarrow")
 CODES, TEXTS = "codes of ", "texts of "
+FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
 Columns = Mapping[str, Values]
 
 
@@ -85,6 +86,50 @@ class CheckedWeeks:
 
     def _name(self, week: str) -> str:
         return hashlib.sha256(f"{self._key} {week}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """Sales that were found to be without fault, by store and SKU: all of the window (``plain``), and then
+    they are not in the database, or those of the week that is run (``now``)."""
+
+    plain: Mapping[Week, Columns] | None = None
+    now: pd.DataFrame | None = None
+
+
+def add_tables(
+    writer: SnapshotWriter,
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, Opened],
+    week: Week,
+    first: Week,
+    checked: CheckedWeeks,
+    clean: Clean,
+) -> None:
+    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
+    if clean.plain is not None:
+        _add_plain(writer, checked, clean.plain)
+    else:
+        segmented = tables["sales"].segment is not None
+        known = {} if clean.now is None or segmented else {str(week): clean.now}
+        _add_sales(writer, connection, tables["sales"], checked, known)
+    if "listing" in tables:
+        segment = ", segment" if tables["listing"].segment is not None else ""
+        columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
+        query = (
+            f"SELECT store_id, sku_id, {columns}{segment} FROM listing "
+            f"WHERE rowid NOT IN ({FAULTY.format('listing')}) "
+            f"AND coalesce(first_week <= {week.index}, true) AND coalesce(last_week >= {first.index}, true) "
+            "ORDER BY store_id, sku_id"
+        )
+        writer.add("listing", connection.execute(query).df())
+    if "costs" in tables:
+        query = "SELECT * FROM costs ORDER BY store_id NULLS FIRST, sku_id NULLS FIRST"
+        writer.add("costs", connection.execute(query).df())
+    for name, key in (("stores", "store_id"), ("skus", "sku_id")):
+        if name in tables and tables[name].segment is not None:
+            query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
+            writer.add(name, connection.execute(query).df())
 
 
 def _paths(spec: str) -> tuple[Path, ...]:
@@ -138,53 +183,6 @@ def _from_arrays(kept: Arrays) -> Columns | None:
     except (KeyError, ValueError):
         return None
     return columns if "units" in columns else None
-
-
-FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
-
-
-@dataclass(frozen=True, eq=False)
-class Clean:
-    """Sales that were found to be without fault, by store and SKU: all of the window (``plain``), and then
-    they are not in the database, or those of the week that is run (``now``)."""
-
-    plain: Mapping[Week, Columns] | None = None
-    now: pd.DataFrame | None = None
-
-
-def add_tables(
-    writer: SnapshotWriter,
-    connection: duckdb.DuckDBPyConnection,
-    tables: Mapping[str, Opened],
-    week: Week,
-    first: Week,
-    checked: CheckedWeeks,
-    clean: Clean,
-) -> None:
-    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
-    if clean.plain is not None:
-        _add_plain(writer, checked, clean.plain)
-    else:
-        segmented = tables["sales"].segment is not None
-        known = {} if clean.now is None or segmented else {str(week): clean.now}
-        _add_sales(writer, connection, tables["sales"], checked, known)
-    if "listing" in tables:
-        segment = ", segment" if tables["listing"].segment is not None else ""
-        columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
-        query = (
-            f"SELECT store_id, sku_id, {columns}{segment} FROM listing "
-            f"WHERE rowid NOT IN ({FAULTY.format('listing')}) "
-            f"AND coalesce(first_week <= {week.index}, true) AND coalesce(last_week >= {first.index}, true) "
-            "ORDER BY store_id, sku_id"
-        )
-        writer.add("listing", connection.execute(query).df())
-    if "costs" in tables:
-        query = "SELECT * FROM costs ORDER BY store_id NULLS FIRST, sku_id NULLS FIRST"
-        writer.add("costs", connection.execute(query).df())
-    for name, key in (("stores", "store_id"), ("skus", "sku_id")):
-        if name in tables and tables[name].segment is not None:
-            query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
-            writer.add(name, connection.execute(query).df())
 
 
 def _add_plain(writer: SnapshotWriter, checked: CheckedWeeks, plain: Mapping[Week, Columns]) -> None:

@@ -36,6 +36,22 @@ FLAG_COLUMNS = (
     "store_rank",
     "reasons",
 )
+OF_PUBLICATION = ("week", "run_id", "data_hash", "config_hash", "code_version")
+OF_RUN = ("flow_run_id", "mlflow_run_id")  # the same in all revisions of a run that has a result
+OF_SEGMENT = (
+    "alpha",
+    "alpha_low",
+    "alpha_high",
+    "anomaly_rate",
+    "anomaly_rate_low",
+    "anomaly_rate_high",
+    "rank",
+    "noise",
+    "anomaly",
+)
+KEY = ("publication_id", "position")
+HOMES = (tables.flag_rows, tables.publications, tables.segments, tables.runs)  # where a column is looked for
+Shared = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,26 +163,6 @@ def _refuse_gaps(flags: pd.DataFrame) -> None:
         if bad.any():
             pairs = [f"{store} {sku}" for store, sku in flags.loc[bad, ["store_id", "sku_id"]].to_numpy()]
             raise DataError(f"{len(pairs)} flags have no {name}: {name_some(pairs, len(pairs))}.")
-
-
-OF_PUBLICATION = ("week", "run_id", "data_hash", "config_hash", "code_version")
-OF_RUN = ("flow_run_id", "mlflow_run_id")  # the same in all revisions of a run that has a result
-OF_SEGMENT = (
-    "alpha",
-    "alpha_low",
-    "alpha_high",
-    "anomaly_rate",
-    "anomaly_rate_low",
-    "anomaly_rate_high",
-    "rank",
-    "noise",
-    "anomaly",
-)
-KEY = ("publication_id", "position")
-Shared = dict[str, Any]
-
-
-HOMES = (tables.flag_rows, tables.publications, tables.segments, tables.runs)  # where a column is looked for
 
 
 def _home(name: str) -> Column[Any]:

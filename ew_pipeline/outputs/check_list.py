@@ -34,123 +34,12 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.results import WeekResult
 
-
-def document(
-    result: WeekResult, columns: Mapping[str, list[Any]], files: Mapping[str, str], random_code: str
-) -> Iterator[bytes]:
-    """The document in pieces, from the columns of ``check_list``. ``files``: of each store; ``random_code``:
-    of a check that was drawn, not flagged."""
-    random = np.array([codes == random_code for codes in columns["codes"]], dtype=bool)
-    saving = np.where(random, 0.0, columns["expected_saving"])
-    head = {
-        "week": str(result.week),
-        "run_id": result.run_id,
-        "shadow": result.shadow,
-        "held": [check.words for check in result.held],
-        "to_check": int((~random).sum()),
-        "random_checks": int(random.sum()),
-        "expected_saving": float(saving.sum()),
-        "archive": ARCHIVE if archived(len(files)) else None,
-    }
-    each = {"store": columns["store_id"], "flags": ~random, "random": random, "saving": saving}
-    stores = (
-        {
-            "store_id": store,
-            "to_check": to_check,
-            "random_checks": drawn,
-            "expected_saving": worth,
-            "file": f"{FOLDER}/{files[store]}",
-        }
-        for store, to_check, drawn, worth in pd.DataFrame(each).groupby("store").sum().itertuples()
-    )
-    split = {text: text.split(";") if text else [] for text in set(columns["codes"])}
-    codes = [split[text] for text in columns["codes"]]
-    rows = zip(*{**columns, "codes": codes}.values(), strict=True)
-    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
-    yield b"{\n" + b",\n".join(entries)
-    yield from _lines(b"stores", stores)
-    yield from _lines(b"checks", (dict(zip(columns, row, strict=True)) for row in rows))
-    yield b"\n}\n"
-
-
-def _lines(name: bytes, objects: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    yield b',\n  "%b": [' % name
-    before = b"\n    "
-    for one in objects:
-        yield before + orjson.dumps(one)
-        before = b",\n    "
-    yield b"\n  ]"
-
-
 FOLDER, ARCHIVE = "check_list", "check_list.zip"
 MOST_FILES = 5_000  # in a folder that people look into
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?<!\.)")
 TAGGED_NAME = re.compile(r".*-[0-9a-f]{12}")
 DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # not files on Windows
 READABLE = 0o644 << 16  # a file's mode, where an archive keeps it
-
-
-def write_store_lists(folder: Path, sheets: Iterable[tuple[str, bytes]], stores: int) -> Path:
-    """Write name and content of each of ``stores`` lists; where they are.
-
-    Made anew: a store that has nothing to check any more keeps no stale list.
-    """
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
-    (folder / ARCHIVE).unlink(missing_ok=True)
-    if archived(stores):
-        (folder / ARCHIVE).write_bytes(_packed(sheets))
-        return folder / ARCHIVE
-    (folder / FOLDER).mkdir(parents=True)
-    for name, content in sheets:
-        (folder / FOLDER / name).write_bytes(content)
-    return folder / FOLDER
-
-
-def _packed(sheets: Iterable[tuple[str, bytes]]) -> bytes:
-    """Not compressed: the lists are short. Without times: the same week gives the same bytes."""
-    packed = io.BytesIO()  # in memory: in a file, each member would be sought and flushed
-    with ZipFile(packed, "w", ZIP_STORED) as archive:
-        for name, content in sheets:
-            member = ZipInfo(f"{FOLDER}/{name}")
-            member.external_attr = READABLE
-            archive.writestr(member, content)
-    return packed.getvalue()
-
-
-def store_lists_in(folder: Path) -> str:
-    """What the lists in a folder are called; empty when there are none."""
-    found = (name for name in (ARCHIVE, f"{FOLDER}/") if (folder / name).exists())
-    return next(found, "")
-
-
-def archived(stores: int) -> bool:
-    """Whether so many stores' lists are in an archive."""
-    return stores > MOST_FILES
-
-
-def file_names(stores: Iterable[str]) -> dict[str, str]:
-    """A file name per store that every file system takes; no two stores share one, also where case is lost.
-
-    A plain id is its own name. Any other gets its readable part and a piece of its hash.
-    """
-    ids = [str(store) for store in stores]
-    lowered = Counter(store.lower() for store in ids)
-    return {store: f"{store if _plain(store, lowered) else _tagged(store)}.csv" for store in ids}
-
-
-def _plain(store: str, lowered: Counter[str]) -> bool:
-    if store.isalnum() and store.isascii() and 4 < len(store) <= 64:  # most are; devices have shorter names
-        return lowered[store.lower()] == 1
-    # An id that looks tagged could meet another's tag, so it is tagged itself.
-    looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
-    return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1
-
-
-def _tagged(store: str) -> str:
-    readable = re.sub(r"[^A-Za-z0-9_]+", "_", store).strip("_")[:40]
-    return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
-
-
 Format = Literal["csv", "json", "parquet"]
 CODED = pa.dictionary(pa.int32(), pa.large_string())
 SCHEMA = pa.schema(
@@ -309,3 +198,111 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
     safe = {name: [guard(v) if isinstance(v, str) else v for v in table[name]] for name in texts}
     return table.assign(**safe) if safe else table
+
+
+def document(
+    result: WeekResult, columns: Mapping[str, list[Any]], files: Mapping[str, str], random_code: str
+) -> Iterator[bytes]:
+    """The document in pieces, from the columns of ``check_list``. ``files``: of each store; ``random_code``:
+    of a check that was drawn, not flagged."""
+    random = np.array([codes == random_code for codes in columns["codes"]], dtype=bool)
+    saving = np.where(random, 0.0, columns["expected_saving"])
+    head = {
+        "week": str(result.week),
+        "run_id": result.run_id,
+        "shadow": result.shadow,
+        "held": [check.words for check in result.held],
+        "to_check": int((~random).sum()),
+        "random_checks": int(random.sum()),
+        "expected_saving": float(saving.sum()),
+        "archive": ARCHIVE if archived(len(files)) else None,
+    }
+    each = {"store": columns["store_id"], "flags": ~random, "random": random, "saving": saving}
+    stores = (
+        {
+            "store_id": store,
+            "to_check": to_check,
+            "random_checks": drawn,
+            "expected_saving": worth,
+            "file": f"{FOLDER}/{files[store]}",
+        }
+        for store, to_check, drawn, worth in pd.DataFrame(each).groupby("store").sum().itertuples()
+    )
+    split = {text: text.split(";") if text else [] for text in set(columns["codes"])}
+    codes = [split[text] for text in columns["codes"]]
+    rows = zip(*{**columns, "codes": codes}.values(), strict=True)
+    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
+    yield b"{\n" + b",\n".join(entries)
+    yield from _lines(b"stores", stores)
+    yield from _lines(b"checks", (dict(zip(columns, row, strict=True)) for row in rows))
+    yield b"\n}\n"
+
+
+def _lines(name: bytes, objects: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    yield b',\n  "%b": [' % name
+    before = b"\n    "
+    for one in objects:
+        yield before + orjson.dumps(one)
+        before = b",\n    "
+    yield b"\n  ]"
+
+
+def write_store_lists(folder: Path, sheets: Iterable[tuple[str, bytes]], stores: int) -> Path:
+    """Write name and content of each of ``stores`` lists; where they are.
+
+    Made anew: a store that has nothing to check any more keeps no stale list.
+    """
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    (folder / ARCHIVE).unlink(missing_ok=True)
+    if archived(stores):
+        (folder / ARCHIVE).write_bytes(_packed(sheets))
+        return folder / ARCHIVE
+    (folder / FOLDER).mkdir(parents=True)
+    for name, content in sheets:
+        (folder / FOLDER / name).write_bytes(content)
+    return folder / FOLDER
+
+
+def _packed(sheets: Iterable[tuple[str, bytes]]) -> bytes:
+    """Not compressed: the lists are short. Without times: the same week gives the same bytes."""
+    packed = io.BytesIO()  # in memory: in a file, each member would be sought and flushed
+    with ZipFile(packed, "w", ZIP_STORED) as archive:
+        for name, content in sheets:
+            member = ZipInfo(f"{FOLDER}/{name}")
+            member.external_attr = READABLE
+            archive.writestr(member, content)
+    return packed.getvalue()
+
+
+def store_lists_in(folder: Path) -> str:
+    """What the lists in a folder are called; empty when there are none."""
+    found = (name for name in (ARCHIVE, f"{FOLDER}/") if (folder / name).exists())
+    return next(found, "")
+
+
+def archived(stores: int) -> bool:
+    """Whether so many stores' lists are in an archive."""
+    return stores > MOST_FILES
+
+
+def file_names(stores: Iterable[str]) -> dict[str, str]:
+    """A file name per store that every file system takes; no two stores share one, also where case is lost.
+
+    A plain id is its own name. Any other gets its readable part and a piece of its hash.
+    """
+    ids = [str(store) for store in stores]
+    lowered = Counter(store.lower() for store in ids)
+    return {store: f"{store if _plain(store, lowered) else _tagged(store)}.csv" for store in ids}
+
+
+def _plain(store: str, lowered: Counter[str]) -> bool:
+    if store.isalnum() and store.isascii() and 4 < len(store) <= 64:  # most are; devices have shorter names
+        return lowered[store.lower()] == 1
+    # An id that looks tagged could meet another's tag, so it is tagged itself.
+    looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
+    return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1
+
+
+def _tagged(store: str) -> str:
+    readable = re.sub(r"[^A-Za-z0-9_]+", "_", store).strip("_")[:40]
+    return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"

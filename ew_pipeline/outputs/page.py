@@ -26,6 +26,9 @@ from ew_pipeline.outputs.summary import headline
 from ew_pipeline.results import Override, WeekResult
 
 REPORT = "ew_pipeline.outputs"
+PAGE = "report.html"
+STORES_ON_A_PHONE = 6  # as in style.css
+SAFE_SCHEMES = {"", "http", "https", "file"}
 
 
 @cache
@@ -54,11 +57,6 @@ def write_page_file(path: Path, text: str) -> Path:
         half.write_text(text, encoding="utf-8")
         os.replace(half, path)
     return path
-
-
-PAGE = "report.html"
-STORES_ON_A_PHONE = 6  # as in style.css
-SAFE_SCHEMES = {"", "http", "https", "file"}
 
 
 def write_report(

@@ -18,6 +18,15 @@ from ew_pipeline.method.sales_matrix import SalesMatrix
 # Up to this many cells LAPACK on the dense matrix is quicker than Lanczos on the sparse one. Above, LAPACK
 # with several threads is also at the mercy of a busy machine: 100 x 100 took 470 ms instead of 3.
 DENSE_CELLS = 2_500
+# Noiseless data have no noise level for the penalty to stop at; this part of the largest one is the end.
+SMALLEST_PENALTY = 1e-4
+PENALTY_TOLERANCE = 0.005
+MAX_SOLVES = 40
+# Search directions beyond the rank cap, and power iterations on them per step. The search goes on from where
+# the last step left it, so few are enough: on the paper's ensemble, the exact answer to 6e-5.
+EXTRA_DIRECTIONS = 5
+POWER_ITERATIONS = 2
+LANCZOS_TOLERANCE = 1e-4
 
 
 def zero_filled_svd(sales: SalesMatrix, rank: int, rng: np.random.Generator) -> LowRankFactors:
@@ -74,17 +83,6 @@ def thin_svd(left: Float, right: Float) -> tuple[Float, Float, Float]:
     Qv, Rv = np.linalg.qr(right)
     U, s, Vt = np.linalg.svd(Ru @ Rv.T, full_matrices=False)
     return Qu @ U, s, Qv @ Vt.T
-
-
-# Noiseless data have no noise level for the penalty to stop at; this part of the largest one is the end.
-SMALLEST_PENALTY = 1e-4
-PENALTY_TOLERANCE = 0.005
-MAX_SOLVES = 40
-# Search directions beyond the rank cap, and power iterations on them per step. The search goes on from where
-# the last step left it, so few are enough: on the paper's ensemble, the exact answer to 6e-5.
-EXTRA_DIRECTIONS = 5
-POWER_ITERATIONS = 2
-LANCZOS_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)

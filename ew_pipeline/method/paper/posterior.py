@@ -102,11 +102,6 @@ def drop_probability(
     return _read_only(np.where(known, (mean >= threshold).astype(np.float64), gammaincc(shape, scaled)))
 
 
-def _read_only(values: Float) -> Float:
-    values.flags.writeable = False
-    return values
-
-
 def ideal_healthy_probability(
     counts: ArrayLike,
     true_rates: ArrayLike,
@@ -117,3 +112,8 @@ def ideal_healthy_probability(
 ) -> Float:
     """f* = P(B = 0 | X_Omega), Eq. (fij-star), from the true M*, alpha*, p_A* and the true laws."""
     return healthy_probability(counts, true_rates, alpha, anomaly_rate, noise, anomaly)
+
+
+def _read_only(values: Float) -> Float:
+    values.flags.writeable = False
+    return values
