@@ -66,7 +66,7 @@ def messages() -> Console:
 
 @cache
 def results() -> Console:
-    """The console of results: stdout. For tables; `emit_json` is for machines."""
+    """The console of results: stdout. For people; `emit_json` is for machines."""
     return Console(highlight=False)
 
 
@@ -154,5 +154,5 @@ def _say(label: str, style: str, text: str) -> None:
 
 
 def _console() -> Console:
-    """Stdout. In a file or a pipe, where there is no width to keep to, wide enough for every table."""
+    """``results``. In a file or a pipe, where there is no width to keep to, wide enough for every table."""
     return results() if results().is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False)

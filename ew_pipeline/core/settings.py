@@ -1,6 +1,6 @@
-"""Settings: where state lives (from the environment) and how a week is run (what changes the flags).
+"""Settings: of the machine and of alerts (from the environment), and how a week is run (changes the flags).
 
-Both are built at the edge, by a command or a flow, and passed down.
+All are built at the edge, by a command or a flow, and passed down.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
 
 
 class DriftSettings(BaseSettings):
-    """``EW_DRIFT_WEEKS_BETWEEN_ALARMS`` and ``EW_ALERT_URL``."""
+    """How often a false alarm may come, and who is told: environment variables too."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 

@@ -1,6 +1,7 @@
 """A week of sales: ISO week ``2026-W34``, or the date it starts.
 
 Chains whose weeks start on another day than Monday write that date; it stands for the ISO week it lies in.
+Labels look at the weeks around: ``maturity`` says when those of a week are complete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ EPOCH = dt.date(1970, 1, 5)  # a Monday; weeks are counted from here
 
 LabelRule = Literal["text", "pair", "code"]
 RULES: tuple[str, ...] = get_args(LabelRule)
-WINDOW = {"text": 5, "pair": 5, "code": 4}
+WINDOW = {"text": 5, "pair": 5, "code": 4}  # weeks on each side that a label looks at
 
 
 @dataclass(frozen=True, order=True)

@@ -1,10 +1,10 @@
-"""Fit every segment's matrix, and save each model."""
+"""Fit every segment's matrix, and describe each fit."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,5 +140,4 @@ def curve_points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
     """Rank and score, as they are recorded."""
     if curve is None:
         return ()
-    ranks: Sequence[int] = curve.ranks
-    return tuple((int(rank), float(score)) for rank, score in zip(ranks, curve.scores, strict=True))
+    return tuple((int(rank), float(score)) for rank, score in zip(curve.ranks, curve.scores, strict=True))

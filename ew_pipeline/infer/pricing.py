@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ew_pipeline.backtest.calibration import Calibration
 
-HARD = ("trailing", "trailing-sku")
-UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
+HARD = ("trailing", "trailing-sku")  # rules that say yes or no
+UNCALIBRATED = ("drop", "history", *HARD)
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,6 @@ class Chance:
 
 
 WRONG = Chance("P(wrong)", "the probability that the inventory record is wrong")
-
-
 DROP = Chance(
     "P(drop)",
     "the probability that sales have fallen to half of the pair's own level or below, whatever the cause",

@@ -25,10 +25,10 @@ from ew_pipeline.method.theta import Theta
 
 HALF_WIDTH = 1.6448536269514722  # of a 90% interval, in standard deviations
 LEAST, MOST = 1e-6, 1.0 - 1e-6
-POOLED = "pooled"
-MOST_WEEKS = 26
+POOLED = "pooled"  # the chain, among the names of segments
+MOST_WEEKS = 26  # before this one, that are looked at
 LEAST_WEEKS = 3  # fewer cannot tell how much theta moves
-Estimate = tuple[float, tuple[float, float]]
+Estimate = tuple[float, tuple[float, float]]  # and its 90% interval
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ def random_effects(centre: Float, variance: Float) -> tuple[float, float, float]
     return float(np.sum(weight * centre) / np.sum(weight)), 1.0 / float(np.sum(weight)), float(between)
 
 
-def as_share(mean: float, variance: float) -> tuple[float, tuple[float, float]]:
+def as_share(mean: float, variance: float) -> Estimate:
     """Back from log-odds: the value and its 90% interval."""
     reach = HALF_WIDTH * float(np.sqrt(variance))
     return float(expit(mean)), (float(expit(mean - reach)), float(expit(mean + reach)))
 
 
-def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, tuple[float, float]]:
+def _pool(estimates: Sequence[Estimate]) -> Estimate:
     centre, variance = on_log_odds([value for value, _ in estimates], [ends for _, ends in estimates])
     mean, of_mean, _ = random_effects(centre, variance)
     return as_share(mean, of_mean)

@@ -1,4 +1,10 @@
-"""The tables of a snapshot: sorted, without faulty rows; weeks that were checked before are known again."""
+"""Checked tables into a snapshot: sorted, without faulty rows; weeks checked before are known again.
+
+A week's window reaches back a year, and of two weeks of a backfill all but one are the same rows of the same
+file. A week without a fault is kept by the file's content, the columns that are read, the suite and the code
+that checks (``SOURCES``), so that nothing is taken over that a check would not find again. A week with a
+faulty row is never kept, nor is a very large one, nor one from a database, which has no content to name.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +24,9 @@ from ew_pipeline.core.provenance import canonical_json, environment, file_hash
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.contract import LABEL
 from ew_pipeline.intake.expectations import load_suite
-from ew_pipeline.intake.snapshot import SnapshotWriter, Values
+from ew_pipeline.intake.snapshot import SnapshotWriter
 from ew_pipeline.intake.sources import number
-from ew_pipeline.intake.tables import Opened
+from ew_pipeline.intake.tables import Columns, Opened
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,22 +36,22 @@ MOST_BYTES = 1_000_000_000
 MOST_ROWS = 1_000_000  # of a week
 MOST_FILE_BYTES = 4_000_000_000
 SOURCES = (
-    "intake/sources.py",
-    "method/row_major.py",
     "core/coded_text.py",
-    "intake/contract.py",
-    "intake/expectations.py",
-    "intake/tables.py",
-    "intake/whole_numbers.py",
-    "intake/snapshot.py",
     "core/schema.py",
     "core/week.py",
+    "intake/before_gx.py",
     "intake/canonical.py",
+    "intake/contract.py",
+    "intake/expectations.py",
+    "intake/snapshot.py",
+    "intake/sources.py",
+    "intake/tables.py",
+    "intake/whole_numbers.py",
+    "method/row_major.py",
 )
 CHECKED_BY = ("duckdb", "great-expectations", "pandas", "pyarrow")
 CODES, TEXTS = "codes of ", "texts of "
 FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
-Columns = Mapping[str, Values]
 
 
 class CheckedWeeks:

@@ -1,6 +1,8 @@
 """The contract of the tables: what is checked, where faulty rows go, and the words of a rejection.
 
-Validation rejects or quarantines, and never repairs.
+Validation rejects or quarantines, and never repairs. Sales are checked a few weeks at a time, so that memory
+does not follow the window. The week that is run is judged by its own share of faulty rows, and its faults can
+reject the batch; an earlier week only loses its faulty rows, and the history with them.
 """
 
 from __future__ import annotations
@@ -43,14 +45,14 @@ WRITTEN = {
     "stores": ("store_id", "segment"),
     "skus": ("sku_id", "segment"),
 }
-KEYS = {
+KEYS = {  # by which a row is named; others by store_id, sku_id
     "sales": ("store_id", "sku_id", "coalesce(CAST(week AS VARCHAR), week_text)"),
     "stores": ("store_id",),
     "skus": ("sku_id",),
 }
-ROWS_AT_ONCE = 2_000_000
+ROWS_AT_ONCE = 2_000_000  # of sales, checked together
 SALES_KEY = ("week", "store_id", "sku_id")
-ROW_KEYS = {"stores": "store_id", "skus": "sku_id"}
+ROW_KEYS = {"stores": "store_id", "skus": "sku_id"}  # each once; others by store_id, sku_id
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ def check_sales(
     _judge(
         "sales",
         lost,
-        _rows(f"sales WHERE week = '{week}' OR week IS NULL", connection),
+        number(f"SELECT count(*) FROM sales WHERE week = '{week}' OR week IS NULL", connection),
         max_faulty_share,
         book,
     )
@@ -312,9 +314,8 @@ def validate_table(
     label: str = "table",
     validator: Validator | None = None,
 ) -> TableReport:
-    """Hold ``frame`` against the suite ``name``; with ``data_docs`` a folder, build Data Docs there."""
-    from ew_pipeline.intake.expectations import Validator
-
+    """Hold a frame that is at hand (store checks, published flags) against the suite ``name``; with
+    ``data_docs`` a folder, build Data Docs there."""
     validator = validator or Validator()
     suite = load_suite(name)
     rows = frame.reset_index(drop=True)
@@ -445,10 +446,6 @@ def _listed_stores(connection: duckdb.DuckDBPyConnection) -> np.ndarray:
     listed = np.zeros(max(len(stores.cat.categories), 1), dtype=np.int8)
     listed[stores.cat.codes.to_numpy()] = 1
     return listed
-
-
-def _rows(clause: str, connection: duckdb.DuckDBPyConnection) -> int:
-    return number(f"SELECT count(*) FROM {clause}", connection)
 
 
 def _copies(frame: pd.DataFrame, key: tuple[str, ...]) -> NDArray[np.int64]:

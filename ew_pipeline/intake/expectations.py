@@ -1,4 +1,8 @@
-"""Great Expectations: the suites in ``expectations/``, a run on one frame, Data Docs."""
+"""Great Expectations: the suites in ``expectations/``, a run on one frame at a time, Data Docs of all.
+
+The pandas engine with positions, never index columns: those take seconds per million rows. The context lives
+in memory, so nothing is written but the Data Docs, and nothing is printed.
+"""
 
 from __future__ import annotations
 

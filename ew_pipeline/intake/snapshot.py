@@ -73,7 +73,7 @@ like the others, so that checks that come in later are new inputs.
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Validated inputs, kept by the hash of their content (``intake.snapshot``)."""
+    """Validated inputs of a week: their hash, and where they are."""
 
     data_hash: str
     folder: Path

@@ -15,6 +15,9 @@ of CSV files and databases arrive as text exactly as written, so an id keeps its
 A time with a zone counts by its date in that zone. Databases and Spark keep no zone: their times are in UTC.
 The time zone of the machine is never used.
 
+DuckDB's own detection of CSV skips lines that do not look like the rest. Here the header line settles
+delimiter and columns, and a line that does not fit is an error.
+
 A URL is stored and shown without its password (``intake.source_passwords``).
 """
 
@@ -250,16 +253,16 @@ def _partitions(folder: Path) -> tuple[list[Path], bool]:
         if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     ]
     parquet = [path for path in files if path.name.lower().endswith(PARQUET)]
-    csv = [path for path in files if path.name.lower().endswith(CSV)]
-    if parquet and csv:
+    texts = [path for path in files if path.name.lower().endswith(CSV)]
+    if parquet and texts:
         raise DataError(
-            f"{folder} holds {len(parquet)} parquet and {len(csv)} CSV files.",
+            f"{folder} holds {len(parquet)} parquet and {len(texts)} CSV files.",
             "keep one kind in the directory.",
         )
-    if not parquet and not csv:
+    if not parquet and not texts:
         named = f" (found {name_some((path.name for path in files), len(files))})" if files else ""
         raise DataError(f"{folder} holds no parquet or CSV file{named}.", FORMATS)
-    return parquet or csv, bool(csv)
+    return parquet or texts, bool(texts)
 
 
 def _is_hive(files: Sequence[Path], folder: Path) -> bool:
@@ -343,8 +346,9 @@ def open_database(spec: str, connection: duckdb.DuckDBPyConnection) -> _Database
     hidden = without_password(address)
     if kind not in ("table", "query") or not value.strip():
         raise UsageError(f"{hidden} does not say what to read.", FORM)
-    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
-        _refuse_missing_file(str(url.database), hidden)
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    if is_file and not Path(str(url.database)).exists():  # SQLite would quietly make an empty one
+        raise DataError(f"{hidden} does not exist.", "check the path of the database file.")
     if kind == "table":
         quote = engine.dialect.identifier_preparer.quote
         from_clause = ".".join(quote(part) for part in value.strip().split("."))
@@ -355,13 +359,6 @@ def open_database(spec: str, connection: duckdb.DuckDBPyConnection) -> _Database
         rows = open_connection.execute(_statement(f"SELECT * FROM {from_clause} WHERE 1 = 0"))
         database.columns.update(dict.fromkeys(rows.keys(), "VARCHAR"))
     return database
-
-
-def _refuse_missing_file(path: str, label: str) -> None:
-    from pathlib import Path
-
-    if not Path(path).exists():  # SQLite would quietly make an empty one
-        raise DataError(f"{label} does not exist.", "check the path of the database file.")
 
 
 @dataclass(frozen=True)

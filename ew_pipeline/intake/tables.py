@@ -1,4 +1,13 @@
-"""A source as typed tables: DuckDB for any table, plain Arrow for sales in parquet. Nothing is repaired."""
+"""A source as typed tables: DuckDB for any table, plain Arrow for sales in parquet. Nothing is repaired.
+
+In DuckDB ids are texts, weeks ISO weeks, numbers numbers. A cell that cannot be read becomes NULL and is kept
+next to it as it was written, for the quarantine file.
+
+Most weeks of sales need no second look: parquet files, read as codes and sorted without a database
+(``plain_sales``) in half the time. Whatever is not plain, be it a missing id, a number that is no count or a
+pair that comes twice, is for DuckDB, which finds, keeps and names every such row. A file is plain or it is
+not: nothing is judged here, and the suite is asked about plain rows as about any others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Opening the ledger: the database by its URL, and its schema brought up to date."""
+"""Opening the ledger: the database by its URL, its schema, one reader's and one writer's kind of transaction.
+
+The schema is made when absent, brought up to date when old, refused when newer than this code.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ WRITES = "ew_writes"
 CACHE_KIB = 262_144
 PAGE_BYTES = 16_384  # a large week's flags are written a tenth quicker than in pages of 4 KiB
 EXAMPLES = "use sqlite:////folder/ledger.db or postgresql+psycopg://user:password@host/database."
-
 NEWEST = "0005"  # the last file of migrations/versions; a test holds the two together
 OLDEST = "0005"  # the first; what was older is brought up to it by commit LAST_WITH_OLDER
 LAST_WITH_OLDER = "12bcf5a"

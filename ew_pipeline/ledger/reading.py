@@ -1,4 +1,4 @@
-"""Everything that can be asked of the ledger."""
+"""Everything that can be asked of the ledger; every call sees one consistent moment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FLAG_FRAME = [flags.c[name] for name in ("store_id", "sku_id", "week", "segment"
 SERIES_COLUMNS = [
     column for column in tables.segments.columns if column.name not in ("run_id", "segment", "week", "model")
 ]
-UNDECIDED = "not_checked"
+UNDECIDED = "not_checked"  # the outcome of a check that was not made
 
 
 def run_of(row: Mapping[str, Any], places: Places) -> Run:

@@ -1,4 +1,4 @@
-"""What the ledger gives back, and what a run that ended early hands in."""
+"""What the ledger gives back, what a run that ended early hands in, and how moments and paths are kept."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.results import Override
 
-BASIS = "labels"  # of rows in the ledger's evaluations
-PUBLISHED = "published"
+BASIS = "labels"  # what evaluations of published weeks are measured by
+PUBLISHED = "published"  # among the policies of an evaluation: what the list said
 Status = Literal["computed", "held", "published", "unchanged", "rejected", "failed", "shadow"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 InputKey = tuple[str, str, str]  # data, config and code: equal keys give equal flags

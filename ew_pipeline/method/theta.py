@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ew_pipeline.core.errors import UsageError
 
-RATE_CAP = 0.4
+RATE_CAP = 0.4  # of p_A: above, healthy pairs and anomalies may swap roles
 RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
 
 

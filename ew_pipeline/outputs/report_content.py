@@ -1,4 +1,4 @@
-"""What there is to say about a week, once, for every renderer."""
+"""What there is to say about a week, once, for every renderer: ``page`` and ``summary``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ from ew_pipeline.outputs.report_tables import (
     segments_table,
     timings_table,
 )
-from ew_pipeline.outputs.words import (
-    clean,
-    count,
-    days,
-    plural,
-    share,
-    theta,
-)
+from ew_pipeline.outputs.words import clean, count, days, plural, share, theta
 from ew_pipeline.results import Override, WeekResult
 
 State = Literal["healthy", "held", "overridden", "shadow"]
@@ -39,7 +32,6 @@ LABELS: dict[State, str] = {
     "overridden": "Published by hand",
     "shadow": "Shadow run",
 }
-
 TOP = 20
 LISTED = 2_000  # more rows than this belong in the CSV
 LISTED_STORES = 500  # likewise; the JSON has them all
@@ -309,14 +301,10 @@ def _checks(flags: pd.DataFrame, earlier: set[tuple[str, str]] | None) -> tuple[
             probability=probability,
             saving=saving,
             why=clean(in_words(reasons)),
-            state="" if earlier is None else _state((store, sku) in earlier),
+            state="" if earlier is None else "still" if (store, sku) in earlier else "new",
         )
         for rank, (store, sku, place, sold, expected, probability, saving, reasons) in enumerate(columns, 1)
     )
-
-
-def _state(seen: bool) -> str:
-    return "still" if seen else "new"
 
 
 def _stores(flags: pd.DataFrame) -> tuple[StoreChecks, ...]:
