@@ -109,18 +109,18 @@ def decide(
 def decided(
     scores: pd.DataFrame, costs: Costs, week: Week, config: RunConfig, part: tuple[int, ...] = ()
 ) -> pd.DataFrame:
-    """The same of scores that are there: all of some stores, which ``part`` tells from the others."""
+    """Decide for scores that are computed: all of some stores, which ``part`` tells from the others."""
     saving, flags = _priced(scores, costs)
     if config.max_checks_per_store is not None:
         flags = _capped(scores, costs, config.max_checks_per_store)
-    decided = {
+    found = {
         "threshold": np.broadcast_to(np.asarray(costs.threshold), flags.shape),
         "expected_saving": saving,
         "flagged": flags,
         "store_rank": _places(scores, saving, flags),
         "reasons": worded(scores, flags),
     }
-    scores = pd.DataFrame({**scores, **decided}, copy=False)  # one by one, each column would be copied
+    scores = pd.DataFrame({**scores, **found}, copy=False)  # one by one, each column would be copied
     if config.random_check_share > 0:
         seed = config.detector.random_state
         scores[DRAWN] = random_slice(scores, week, config.random_check_share, seed, part)

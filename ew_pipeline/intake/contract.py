@@ -116,19 +116,19 @@ class FaultBook:
         self.connection.unregister("found")
         self.faults.append(Fault(table, reason, rows.size, self._examples(table, np.sort(rows)), rejects))
 
-    def add_whole(self, table: str, reason: str, examples: tuple[str, ...] = ()) -> None:
+    def add_whole(self, table: str, reason: str) -> None:
         """The table as a whole is faulty."""
-        self.faults.append(Fault(table, reason, 0, examples, True))
+        self.faults.append(Fault(table, reason, 0, (), True))
 
     @property
     def tables(self) -> list[str]:
         """Tables with faulty rows."""
         return sorted({fault.table for fault in self.faults if fault.rows})
 
-    def rows(self, table: str, condition: str = "true") -> int:
+    def rows(self, table: str) -> int:
         """How many rows of ``table`` are faulty, each counted once."""
         return number(
-            f"SELECT count(*) FROM {table} AS t WHERE {condition} AND "
+            f"SELECT count(*) FROM {table} AS t WHERE "
             f"t.rowid IN (SELECT row FROM faulty WHERE table_name = {literal(table)})",
             self.connection,
         )
