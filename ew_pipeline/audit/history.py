@@ -15,6 +15,8 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import ConfigRole, Ledger, Publication, Run
 from ew_pipeline.ledger.records import now
 
+PER_PAIR = ("scores.parquet", "model/*/arrays.npz")
+
 
 @dataclass(frozen=True)
 class LiveWeek:
@@ -58,9 +60,6 @@ def parse_moment(text: str, time_zone: str) -> dt.datetime:
     if len(text.strip()) <= len("2026-11-16"):
         moment = dt.datetime.combine(moment.date(), dt.time.max)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
-
-
-PER_PAIR = ("scores.parquet", "model/*/arrays.npz")
 
 
 @dataclass(frozen=True)

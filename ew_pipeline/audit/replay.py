@@ -30,6 +30,35 @@ from ew_pipeline.weekly.price import price
 # Orchestration and tracking libraries change no number.
 NUMERIC = ("python", "machine", "numpy", "scipy", "numba", "pandas", "pyarrow", "duckdb")
 DIRTY = ".dirty"
+TOLERANCE = 1e-9
+Name = Callable[[int], str]  # of the k-th pair or segment; asked for the one that is shown
+KEY = ["store_id", "sku_id"]
+NUMBERS = (
+    "units",
+    "expected_units",
+    "level",
+    "posterior",
+    "anomaly_probability",
+    "cost_false_alarm",
+    "cost_missed",
+    "threshold",
+    "expected_saving",
+    "store_rank",
+)
+TEXTS = ("segment", "reasons")
+THETA = (
+    "alpha",
+    "alpha_low",
+    "alpha_high",
+    "anomaly_rate",
+    "anomaly_rate_low",
+    "anomaly_rate_high",
+    "rank",
+    "dispersion_size",
+    "null_gain",
+)
+FIT_TEXTS = ("noise", "anomaly", "mode", "converged", "calibration")
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -66,36 +95,6 @@ def checkout_command(run: Run, home: str) -> str:
     if commit:
         return f"git worktree add ../ew-{commit} {commit} && cd ../ew-{commit} && make setup && {again}"
     return f"python3 -m venv .venv && .venv/bin/pip install ew-pipeline=={version} && {again}"
-
-
-TOLERANCE = 1e-9
-Name = Callable[[int], str]  # of the k-th pair or segment; asked for the one that is shown
-KEY = ["store_id", "sku_id"]
-NUMBERS = (
-    "units",
-    "expected_units",
-    "level",
-    "posterior",
-    "anomaly_probability",
-    "cost_false_alarm",
-    "cost_missed",
-    "threshold",
-    "expected_saving",
-    "store_rank",
-)
-TEXTS = ("segment", "reasons")
-THETA = (
-    "alpha",
-    "alpha_low",
-    "alpha_high",
-    "anomaly_rate",
-    "anomaly_rate_low",
-    "anomaly_rate_high",
-    "rank",
-    "dispersion_size",
-    "null_gain",
-)
-FIT_TEXTS = ("noise", "anomaly", "mode", "converged", "calibration")
 
 
 @dataclass(frozen=True)
@@ -187,9 +186,6 @@ def _texts(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
 
 def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].astype("str") for name in KEY}).set_index(KEY).sort_index()
-
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

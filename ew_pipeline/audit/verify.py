@@ -23,6 +23,10 @@ from ew_pipeline.tracking.delivery import FILE as TRACKING
 from ew_pipeline.weekly.attempt import MARK, SHOWN
 
 Kind = Literal["edited", "inserted", "deleted", "broken", "truncated"]
+Removed = dict[str, dict[str, str]]  # run -> path in its folder -> sha256
+# What MLflow was told so far; it changes after publication and proves nothing.
+LIVING = (TRACKING, f".{TRACKING}.part")
+OnPart = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,6 @@ class Finding:
         return cls(problem.kind, "ledger", f"{problem.table} {problem.key}", problem.words)
 
 
-Removed = dict[str, dict[str, str]]  # run -> path in its folder -> sha256
-
-
 def removed_files(ledger: Ledger) -> Removed:
     """Everything that was ever pruned, by run."""
     found: Removed = {}
@@ -49,10 +50,6 @@ def removed_files(ledger: Ledger) -> Removed:
     for run_id, files in zip(rows["run_id"], rows["files"], strict=True):
         found.setdefault(str(run_id), {}).update(json.loads(files))
     return found
-
-
-# What MLflow was told so far; it changes after publication and proves nothing.
-LIVING = (TRACKING, f".{TRACKING}.part")
 
 
 def vouched(files: Mapping[str, str]) -> dict[str, str]:
@@ -227,9 +224,6 @@ def _add_text(digest: Any, column: pa.ChunkedArray) -> None:
         data = text.encode()
         digest.update(np.array(len(data), dtype="<i8").tobytes() + data)
     digest.update(lookup[codes].tobytes())
-
-
-OnPart = Callable[[str], None]
 
 
 @dataclass(frozen=True)

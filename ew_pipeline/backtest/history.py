@@ -29,6 +29,8 @@ ZERO_RULES = ("auto", "explicit", "listing", "inferred")
 TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y")
 TRUTH_COLUMNS = ("label", "anomaly", "truth", "outcome", "oos_frac")
 CHECK_OUTCOMES = {"confirmed": 1.0, "healthy": 0.0}
+MOST_WEEKS = 60  # what a policy can look back on: a level, its labels, and half a year of means
+NO_KEYS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,10 +312,6 @@ def _bounds(listed: pd.DataFrame, name: str, numbered: bool, otherwise: int, fir
     place, texts = pd.factorize(listed[name].fillna("").astype("str").str.strip())
     numbers = [_week_number(text, numbered) - first if text else otherwise for text in texts]
     return np.array(numbers, dtype=np.int64)[place]
-
-
-MOST_WEEKS = 60  # what a policy can look back on: a level, its labels, and half a year of means
-NO_KEYS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,12 @@ from ew_pipeline.core.kernels import njit
 from ew_pipeline.core.week import maturity
 from ew_pipeline.intake.panel import Panel
 
+LABEL_VERSION = "1"
+MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
+DROP = 0.5
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
 
 @njit
 def mean_before(units: Float32, pairs: Int64, t: int, weeks: int, mean: Float, seen: Float) -> None:
@@ -91,14 +97,6 @@ def mean_around(
             if units[row, k] > 0.0:
                 sold_before[row] = True
                 break
-
-
-LABEL_VERSION = "1"
-MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
-DROP = 0.5
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

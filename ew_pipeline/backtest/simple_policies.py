@@ -15,6 +15,8 @@ from ew_pipeline.core.errors import FitError
 from ew_pipeline.method.detector import EntrywiseDetector
 
 WEEKS = 16
+FloatArray = npt.NDArray[np.float64]
+TAIL = 0.05  # flagged when a pair so rarely sells so little
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,6 @@ class PaperMode:
         except FitError:  # nothing sold, or too few pairs: the paper's algorithm has no answer
             return Score(np.zeros(sales.n_observed))
         return Score(fit.anomaly_probability_.copy())
-
-
-FloatArray = npt.NDArray[np.float64]
-TAIL = 0.05  # flagged when a pair so rarely sells so little
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from ew_pipeline.ledger.store import newest_checks
 OPTIONAL = ("note", "checked_at")  # columns the ledger has room for
 # The apostrophe that a check list puts before what a spreadsheet would take for a formula.
 GUARD = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))'(?=\s*[=+\-@＝＋－＠]|[\t\r\n])")
+Pair = tuple[str, str]
+PRICED = ["anomaly_probability", "cost_false_alarm", "cost_missed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +95,6 @@ def _meant(column: str, text: str | None) -> str | None:
         except UsageError:
             return None
     return text
-
-
-Pair = tuple[str, str]
-PRICED = ["anomaly_probability", "cost_false_alarm", "cost_missed"]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 
 LOOK_SECONDS = 5.0  # between two looks; also how soon a worker that joins is given a week
+CONNECT_SECONDS = 15
+# Without any worker before the work is given up. A nanny starts a lost worker again within seconds, and a
+# cluster manager within a minute if it has a machine; meanwhile nobody else can have the week.
+WORKERS_SECONDS = 60.0
+ANSWER_SECONDS = 60.0  # for the scheduler to say who is there: when it is busy, not when it hangs
+ASKED_AGAIN_SECONDS = 15.0  # when something failed: with all the rest, the words come within two minutes
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def gathered(client: Client, futures: Any) -> Any:
@@ -65,15 +72,6 @@ def forgotten(client: Client, futures: Iterable[Future]) -> bool:
             client.cancel(list(futures))
             return True
     return False
-
-
-CONNECT_SECONDS = 15
-# Without any worker before the work is given up. A nanny starts a lost worker again within seconds, and a
-# cluster manager within a minute if it has a machine; meanwhile nobody else can have the week.
-WORKERS_SECONDS = 60.0
-ANSWER_SECONDS = 60.0  # for the scheduler to say who is there: when it is busy, not when it hangs
-ASKED_AGAIN_SECONDS = 15.0  # when something failed: with all the rest, the words come within two minutes
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ClusterError(EwError, RuntimeError):

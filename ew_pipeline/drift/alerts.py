@@ -41,6 +41,12 @@ KIND_OF: dict[Verdict, str] = {
     OVERDISPERSION: "overdispersion_change",
 }
 VERDICT_OF = {kind: verdict for verdict, kind in KIND_OF.items()}
+SECONDS = 10.0
+SCHEMES = {"http": "http", "https": "https", "json": "http", "jsons": "https"}
+SENDER = "ew-pipeline@localhost"
+Message = dict[str, Any]
+SHOWN = 10
+WORST = ("high", "medium", "low", "none")
 
 
 @dataclass(frozen=True)
@@ -170,12 +176,6 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-SECONDS = 10.0
-SCHEMES = {"http": "http", "https": "https", "json": "http", "jsons": "https"}
-SENDER = "ew-pipeline@localhost"
-Message = dict[str, Any]
-
-
 def notify(alerts: Sequence[Alert], urls: str | None, outbox: Path) -> list[str]:
     """Send ``alerts`` and what is still in the ``outbox`` folder to every URL; what failed, in words.
 
@@ -275,9 +275,6 @@ def _mail(url: str, message: Message) -> None:
         server.send_message(mail)
 
 
-SHOWN = 10
-
-
 @dataclass(frozen=True)
 class Growth:
     """Flags per week of a store or SKU, before the change and since."""
@@ -321,9 +318,6 @@ def _growth(
     return [
         Growth(what, str(name), float(row["before"]), float(row["after"])) for name, row in table.iterrows()
     ]
-
-
-WORST = ("high", "medium", "low", "none")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ WEIGHT = 0.4
 CLIP = 3.5
 CELLS = 161  # odd, so that one is centred at 0
 LONGEST = 1e7  # weeks; beyond, the limit hardly moves and the equation is badly conditioned
+LEARNING_WEEKS = 8  # before the first judgement, and again after an alarm
+BASELINE_WEEKS = 52  # older weeks no longer count
+SUSPECT = 0.5  # of the limit: from here on weeks wait before they may become part of the baseline
+AS_BEFORE = 2.0  # score against the baseline before an alarm; two such weeks in a row: it has passed
+SCORE_CAP = 8.0
+State = Literal["missing", "learning", "settling", "stable", "suspect", "alarm"]
 
 
 def weeks_between_alarms(limit: float) -> float:
@@ -48,15 +54,6 @@ def control_limit(weeks: float) -> float:
 def _clipped_cdf(x: Float) -> Float:
     """P(clip(score) <= x)."""
     return np.where(x >= CLIP, 1.0, np.where(x < -CLIP, 0.0, ndtr(x)))
-
-
-LEARNING_WEEKS = 8  # before the first judgement, and again after an alarm
-BASELINE_WEEKS = 52  # older weeks no longer count
-SUSPECT = 0.5  # of the limit: from here on weeks wait before they may become part of the baseline
-AS_BEFORE = 2.0  # score against the baseline before an alarm; two such weeks in a row: it has passed
-SCORE_CAP = 8.0
-
-State = Literal["missing", "learning", "settling", "stable", "suspect", "alarm"]
 
 
 @dataclass(frozen=True)

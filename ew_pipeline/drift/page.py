@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 DRAWN_WEEKS = 104
 SPARK_WIDTH, SPARK_HEIGHT = 220, 28
+PAGE = "drift.html"
+DRAWN_SEGMENTS = 6
 
 
 def theta_picture(charts: Sequence[Chart], events: Sequence[Event], name: str) -> Plot | None:
@@ -158,10 +160,6 @@ def _ticks(axis: Axes, weeks: Sequence[Week]) -> None:
     shown = list(weeks[::-1][::step])[::-1]
     axis.set_xticks([week.index for week in shown], [str(week)[2:] for week in shown])
     axis.set_xlim(weeks[0].index - 0.6, weeks[-1].index + 0.6)
-
-
-PAGE = "drift.html"
-DRAWN_SEGMENTS = 6
 
 
 def write_page(

@@ -28,6 +28,11 @@ SECONDS = 20.0
 # 503 is what Prefect answers when its SQLite database is locked: nothing was done, and it may be asked again.
 NOT_NOW = (429, 502, 503)
 WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
+POOL = "ew"
+DEPLOYMENTS = ("weekly/weekly", "evaluation/evaluation")
+EXECUTED = ("command", "env", "working_dir")  # each of them decides which program a flow run is
+UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
+PLACEHOLDER = re.compile(r"\{\{ *\$(\w+) *\}\}")
 
 
 class Api:
@@ -86,13 +91,6 @@ def answers(url: str) -> bool:
         return True
     except (urllib.error.URLError, OSError):
         return False
-
-
-POOL = "ew"
-DEPLOYMENTS = ("weekly/weekly", "evaluation/evaluation")
-EXECUTED = ("command", "env", "working_dir")  # each of them decides which program a flow run is
-UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
-PLACEHOLDER = re.compile(r"\{\{ *\$(\w+) *\}\}")
 
 
 def ensure_pool(api: Api, own: bool) -> None:

@@ -21,6 +21,10 @@ from ew_pipeline.core.errors import EwError
 MARK, HOME_MARK = "EW_UP_MARK", "EW_UP_HOME"
 TERM_SECONDS = 10.0
 KILL_SECONDS = 5.0
+POLL_SECONDS = 0.1
+READY_SECONDS = 240.0
+TAIL_LINES = 15
+LOG_BYTES = 20_000_000  # of a part's log before a fresh one is begun
 
 
 def marked(chosen: Callable[[str, str], bool]) -> Iterator[psutil.Process]:
@@ -84,12 +88,6 @@ def _each(processes: Iterable[psutil.Process], act: Callable[[psutil.Process], N
             act(process)
         except psutil.Error:
             continue
-
-
-POLL_SECONDS = 0.1
-READY_SECONDS = 240.0
-TAIL_LINES = 15
-LOG_BYTES = 20_000_000  # of a part's log before a fresh one is begun
 
 
 class Ended(BaseException):

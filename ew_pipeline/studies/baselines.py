@@ -16,6 +16,16 @@ from ew_pipeline.core.errors import FitError
 from ew_pipeline.method.sales_matrix import SalesMatrix
 
 FloatArray = npt.NDArray[np.float64]
+TURNS = 40
+TOLERANCE = 1e-3
+BOUND = 2.0
+BOUND_QUANTILE = 0.999
+PCP_TURNS = 60
+BoolArray = npt.NDArray[np.bool_]
+RANK = 3
+SHARE = 0.05  # of anomalies while no label is known, and in the fit
+SHARES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+TUNED_ON = 8  # past weeks
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +88,6 @@ def usable_rank(rank: int, sales: SalesMatrix) -> int:
     return max(1, min(rank, min(sales.shape) - 1))
 
 
-TURNS = 40
-TOLERANCE = 1e-3
-
-
 def drmf(sales: SalesMatrix, rank: int, share: float) -> LowRank:
     """M; ``share`` of the observed entries may be anomalies."""
     rank = usable_rank(rank, sales)
@@ -100,17 +106,10 @@ def drmf(sales: SalesMatrix, rank: int, share: float) -> LowRank:
     return M
 
 
-BOUND = 2.0
-BOUND_QUANTILE = 0.999
-
-
 def rmc(sales: SalesMatrix, rank: int, share: float) -> LowRank:
     """M; ``share`` of the observed entries may be anomalies."""
     bound = BOUND * max(float(np.quantile(sales.counts, BOUND_QUANTILE)), 1.0)
     return stable_pcp(sales, rank, share, bound)
-
-
-PCP_TURNS = 60
 
 
 def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.inf) -> LowRank:
@@ -133,14 +132,9 @@ def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.in
     return replace(M, bound=bound)
 
 
-BoolArray = npt.NDArray[np.bool_]
 Method = Callable[[SalesMatrix, int, float], LowRank]
 
 METHODS: dict[str, Method] = {"drmf": drmf, "stable-pcp": stable_pcp, "rmc": rmc}
-RANK = 3
-SHARE = 0.05  # of anomalies while no label is known, and in the fit
-SHARES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-TUNED_ON = 8  # past weeks
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,22 @@ import pandas as pd
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.intake.sources import literal
 
+PROMOTED = ("FEATURE", "DISPLAY", "TPR_ONLY")
+BREAKFAST_COLUMNS = ("WEEK_END_DATE", "STORE_NUM", "UPC", "UNITS", "PRICE", *PROMOTED)
+FIRST_WEEK = pd.Timestamp("1989-09-14")
+DOMINICKS_COLUMNS = ("STORE", "UPC", "WEEK", "MOVE", "QTY", "PRICE", "SALE", "OK")
+FRESHRETAILNET_COLUMNS = (
+    "store_id",
+    "product_id",
+    "dt",
+    "sale_amount",
+    "hours_stock_status",
+    "activity_flag",
+)
+OPENS, CLOSES = 6, 22
+UNITS_PER_AMOUNT = 10.0  # the published amounts are normalised; ten times them are close to whole units
+DAYS_IN_A_WEEK = 7
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -108,10 +124,6 @@ def require(present: Sequence[str] | pd.Index[str], columns: Sequence[str], what
         )
 
 
-PROMOTED = ("FEATURE", "DISPLAY", "TPR_ONLY")
-BREAKFAST_COLUMNS = ("WEEK_END_DATE", "STORE_NUM", "UPC", "UNITS", "PRICE", *PROMOTED)
-
-
 def read_breakfast(path: str | Path) -> pd.DataFrame:
     """Sales by week (its first day, six days before ``WEEK_END_DATE``), with price and promo."""
     raw = read_csv(path, BREAKFAST_COLUMNS, "the sheet dh Transaction Data as CSV", text=("STORE_NUM", "UPC"))
@@ -128,10 +140,6 @@ def read_breakfast(path: str | Path) -> pd.DataFrame:
     )
 
 
-FIRST_WEEK = pd.Timestamp("1989-09-14")
-DOMINICKS_COLUMNS = ("STORE", "UPC", "WEEK", "MOVE", "QTY", "PRICE", "SALE", "OK")
-
-
 def read_dominicks(path: str | Path) -> pd.DataFrame:
     """Sales by week (the Thursday it starts), with price and promo; suspect rows are left out."""
     raw = read_csv(path, DOMINICKS_COLUMNS, "a movement file such as wana.csv", text=("STORE", "UPC", "SALE"))
@@ -146,18 +154,6 @@ def read_dominicks(path: str | Path) -> pd.DataFrame:
             "promo": raw["SALE"].fillna("").str.strip().ne("").astype("int64"),
         }
     ).reset_index(drop=True)
-
-
-FRESHRETAILNET_COLUMNS = (
-    "store_id",
-    "product_id",
-    "dt",
-    "sale_amount",
-    "hours_stock_status",
-    "activity_flag",
-)
-OPENS, CLOSES = 6, 22
-UNITS_PER_AMOUNT = 10.0  # the published amounts are normalised; ten times them are close to whole units
 
 
 def read_freshretailnet(path: str | Path) -> pd.DataFrame:
@@ -191,9 +187,6 @@ def read_freshretailnet(path: str | Path) -> pd.DataFrame:
             GROUP BY 1, 2, w ORDER BY 1, 2, 3
             """
         ).df()
-
-
-DAYS_IN_A_WEEK = 7
 
 
 def read_m5(folder: str | Path, departments: tuple[str, ...] = (), last_weeks: int = 63) -> pd.DataFrame:

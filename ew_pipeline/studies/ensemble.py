@@ -37,6 +37,7 @@ IntArray = npt.NDArray[np.int64]
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
 BLOCKS_PER_AXIS = 10
+CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -318,9 +319,6 @@ def _require(condition: bool, message: str) -> None:
 def _frozen(array: Array) -> Array:
     array.flags.writeable = False
     return array
-
-
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)

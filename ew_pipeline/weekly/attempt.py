@@ -23,6 +23,9 @@ from ew_pipeline.results import WeekRequest
 
 Result = TypeVar("Result")
 WAIT_SECONDS = 600.0  # for another run of the same week to end
+LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
+SHOWN = ("report.html", *LISTS, "data_docs")
+MARK = "publication.txt"
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,6 @@ def _record_failure(
         ledger.record_run(info, status, by=actor, error=str(error) or type(error).__name__)
     except EwError as second:  # the first error is the one that matters
         steps.say(f"The failure could not be recorded: {second.message}")
-
-
-LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
-SHOWN = ("report.html", *LISTS, "data_docs")
-MARK = "publication.txt"
 
 
 def show_live(publication: Publication, settings: Settings) -> Path:

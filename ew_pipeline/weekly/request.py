@@ -22,6 +22,8 @@ from ew_pipeline.ledger.reading import UNDECIDED
 from ew_pipeline.ledger.store import newest_checks
 from ew_pipeline.results import Override, WeekRequest
 
+DETECTOR = "detector_"
+
 
 def earlier_checks(ledger: Ledger, week: Week, config: RunConfig) -> pd.DataFrame | None:
     """The checks of the weeks before that a calibration may learn from; None unless the settings say so.
@@ -48,9 +50,6 @@ def earlier_checks(ledger: Ledger, week: Week, config: RunConfig) -> pd.DataFram
             "weight": 1.0 / checks["inclusion_probability"].to_numpy(dtype=np.float64),
         }
     )
-
-
-DETECTOR = "detector_"
 
 
 def make_request(

@@ -29,6 +29,10 @@ from ew_pipeline.studies.ensemble import SparseInstance
 Factors = tuple[NDArray[Any], NDArray[Any]]
 IMPLICIT_FACTORS = 8  # its kernels want a multiple of four
 SPARK_MEMORY = "5g"
+RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
+DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
+Look = Callable[[], Outcome]
+Work = Callable[[], Look]
 
 
 def implicit(instance: SparseInstance, rank: int) -> Callable[[], None]:
@@ -143,13 +147,6 @@ def fancyimpute(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
         return u[:, :rank] * s[:rank], vt[:rank].T
 
     return run
-
-
-RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
-DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
-
-Look = Callable[[], Outcome]
-Work = Callable[[], Look]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from ew_pipeline.studies.bench.measure import child
 from ew_pipeline.studies.bench.stored import Size, store
 
 GROWTH = ("exponent", "of the last two", "of bandwidth")
+Points = list[tuple[float, float]]
+Figures = Mapping[str, Mapping[str, Any]]
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def as_table(found: dict[str, dict[str, Any]]) -> Table:
@@ -83,9 +86,6 @@ def required_table(requirements: list[Requirement]) -> Table:
         verdict = {True: "holds", False: "FAILS", None: ""}[line.passed]
         table.add_row(line.what, line.required, line.words, verdict)
     return table
-
-
-Points = list[tuple[float, float]]
 
 
 def steps_at(folder: Path, rank: int) -> dict[str, Any]:
@@ -152,9 +152,6 @@ def draw_growth(grown: Mapping[str, Points], path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small", title="step (exponent)")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-Figures = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -256,9 +253,6 @@ def _error_over_best(found: Figures, key: str) -> float | None:
     errors = [float(figures[key]) for name, figures in found.items() if "ALS" in name and figures[key]]
     ours = found.get("ours: default")
     return None if ours is None or not errors else float(ours[key]) / min(errors)
-
-
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def page(

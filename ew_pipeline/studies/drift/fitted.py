@@ -24,6 +24,12 @@ from ew_pipeline.studies.experiments.runner import Study
 
 STORE_EFFECT, SKU_EFFECT = 0.06, 0.10  # standard deviation of the log of a week's effect
 RANGE_CHANGES = 0.01  # share of the pairs whose ranging differs in a week
+STABLE = "stable"
+SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py")
+COSTS = Costs(false_alarm=1.0, missed=3.0)
+FIRST_WEEK = Week(2020, 1)
+TITLE = "drift"
+Chains = list[list[Mapping[str, Any]]]  # the fitted weeks of every chain, in order
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,6 @@ class Change:
     new_skus: float = 0.0
 
 
-STABLE = "stable"
 SCENARIOS: dict[str, Change] = {
     STABLE: Change(),
     "anomaly rate": Change(anomaly_rate=0.08),
@@ -111,15 +116,6 @@ def _structure(chain: Chain, change: Change, rng: np.random.Generator) -> tuple[
     M *= (chain.mean if change.mean is None else change.mean) / M.mean()
     ranged = luck < (chain.observed_share if change.observed_share is None else change.observed_share)
     return M, ranged, old
-
-
-SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py")
-COSTS = Costs(false_alarm=1.0, missed=3.0)
-FIRST_WEEK = Week(2020, 1)
-TITLE = "drift"
-
-Chains = list[list[Mapping[str, Any]]]
-"""The fitted weeks of every chain, in order."""
 
 
 @dataclass(frozen=True)

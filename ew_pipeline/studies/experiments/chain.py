@@ -43,6 +43,13 @@ BOTH = "both"
 BOTH_RANK_1 = "both, rank 1"
 BOTH_DROP = "both, drop"
 KNOWN = "true expected sales"
+TITLE = "chain"
+SOURCES = (
+    *options.SOURCES,
+    "intake/history.py",
+    "simulate",
+    "studies/experiments/chain.py",
+)
 
 
 @dataclass(frozen=True)
@@ -186,15 +193,6 @@ def _rules(sales: SalesMatrix, mean: Float, phantom: Bool) -> dict[str, PolicyRe
 
     tuned = min((rule(q, floor) for q in FRACTIONS for floor in FLOORS), key=lambda policy: policy.cost)
     return {RULE: rule(RULE_FRACTION, 0.0), TUNED_RULE: tuned}
-
-
-TITLE = "chain"
-SOURCES = (
-    *options.SOURCES,
-    "intake/history.py",
-    "simulate",
-    "studies/experiments/chain.py",
-)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ ORACLE = "paper-oracle"
 TOLD = "told"
 NEAR_BAYES = "near-bayes"
 ONE_SIDED = "-one-sided"
+GAMMAS = (0.05, 0.1)
+WIDTHS = (0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +164,6 @@ METHODS: Mapping[str, Method] = {
     IGNORE: _ignore,
     IDEAL: _ideal,
 }
-
-
-GAMMAS = (0.05, 0.1)
-WIDTHS = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
