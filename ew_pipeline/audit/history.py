@@ -75,7 +75,9 @@ class Pruned:
 def prune(ledger: Ledger, keep_weeks: int, *, by: str, dry_run: bool = False) -> tuple[Pruned, ...]:
     """Remove the per-pair files of all weeks but the newest ``keep_weeks`` published ones.
 
-    Files that are not what the ledger vouches for are evidence: then nothing is removed.
+    Files that are not what the ledger vouches for are evidence: then nothing is removed. Snapshots, flags and
+    reports stay, so a replay still works. The removal is recorded first: interrupted anywhere, verification
+    still passes, and the next call removes what was left.
     """
     if keep_weeks < 1:
         raise UsageError(f"{keep_weeks} weeks cannot be kept.", "keep at least one.")

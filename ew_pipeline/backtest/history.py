@@ -1,4 +1,9 @@
-"""Sales of many weeks for a backtest: from a file, or from what weekly runs have kept."""
+"""Sales of many weeks for a backtest: from a file, or from what weekly runs have kept.
+
+In a file weeks are ISO weeks, the dates they start, or whole numbers that count up by one. Rows are taken as
+they are or refused: nothing is repaired. Of the kept snapshots each week is taken from the newest one that
+holds it, since later exports carry corrections; the rule of the weekly run tells which pairs were observed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people found at the shelves: read from a list, held against the contract, recorded in the ledger."""
+"""What people found at the shelves: read, validated, compared with what was published, recorded."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _drawn(ledger: Ledger, publication: Publication, pairs: set[Pair]) -> dict[P
 def _unflagged(publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidence]:
     if not pairs or publication.scores is None or not publication.scores.is_file():
         return {}
-    scores = _read(publication.scores)
+    scores = _read_scores(publication.scores)
     scores = scores[~scores["flagged"].to_numpy(dtype=bool)]
     if scores.empty:
         return {}
@@ -175,7 +175,7 @@ def _unflagged(publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidenc
     }
 
 
-def _read(place: Path) -> pd.DataFrame:
+def _read_scores(place: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     present = pq.ParquetFile(place).schema_arrow.names

@@ -2,7 +2,12 @@
 
 The past weeks give the level and how much it moves from week to week beyond the error of each estimate
 (random effects), with the uncertainty of both: the score of a stable week is standard normal, however short
-the past. So the limit that `limits` calculates holds from the first judged week on.
+the past. So the limit that ``control_limit`` calculates holds from the first judged week on.
+
+A chart is an exponentially weighted mean of these scores, each clipped: z <- (1 - WEIGHT) z + WEIGHT
+clip(score). z is a Markov process, so the mean time until |z| > limit solves a linear equation (Brook and
+Evans): with Q the transitions between the cells of [-limit, limit], it is the middle element of (I - Q)^-1 1.
+A second week beyond half the limit is needed for an alarm, which makes false ones rarer than calculated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""From charts to verdicts: which charts moved together, what that is called, and its words."""
+"""From charts to verdicts: which charts moved together, what that is called, and its words.
+
+theta is estimated on what was observed, so it may move although the anomalies did not. A change of theta is
+put down to another series that changed at the same time, up to what such a change has been seen to do to
+theta (``series.Kind.explains``); what goes beyond is drift of the anomalies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the pages show, asked of the home and the ledger."""
+"""What the pages show, asked of the home and the ledger: weeks, lists, files, drift.
+
+Both are opened for each question, never made, never upgraded.
+"""
 
 from __future__ import annotations
 
@@ -356,7 +359,10 @@ def _in_archive(folder: Path, path: str) -> bytes | None:
 
 @dataclass
 class DriftState:
-    """One at a time: matplotlib's settings are the process's, and the second to ask finds it done."""
+    """Drift as the ledger has it now, judged again when the ledger has changed.
+
+    One at a time: matplotlib's settings are the process's, and the second to ask finds it done.
+    """
 
     settings: Settings
     _lock: threading.Lock = field(default_factory=threading.Lock)

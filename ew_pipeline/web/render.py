@@ -1,4 +1,4 @@
-"""Answers: pages from templates, problems in words, and what is refused."""
+"""Answers: pages from templates, data as JSON or CSV, what holds for all of them, and what is refused."""
 
 from __future__ import annotations
 

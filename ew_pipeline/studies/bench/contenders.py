@@ -2,6 +2,9 @@
 
 Ours go from the sparse sales to f; the peers do the matrix completion alone. A peer that is not installed,
 or whose arrays do not fit, is skipped with the reason. All get the same number of threads.
+
+A peer's function puts the data into the form that its library wants and returns what is timed. That returns
+the factors, left and right, or nothing where they do not estimate demand.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ def cmfrec(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
     )
     model = CMF(
         k=rank,
-        lambda_=1.0,
+        lambda_=RIDGE,
         niter=SWEEPS,
         use_cg=False,
         user_bias=False,

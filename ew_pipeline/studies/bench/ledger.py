@@ -1,4 +1,7 @@
-"""`ew bench ledger`: years of published weeks, and how long writing, asking and verifying take."""
+"""`ew bench ledger`: years of published weeks, and how long writing, asking and verifying take.
+
+Weeks are as the weekly run hands them to the ledger, drawn instead of fitted: the ledger is what is timed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ew bench page`: what the benchmarks printed as JSON, as Markdown between two marks of a page."""
+"""What `ew bench` says: tables, growth with the number of pairs, and what is required of each figure.
+
+`ew bench page` puts what the benchmarks printed as JSON between two marks of a page, as Markdown.
+"""
 
 from __future__ import annotations
 

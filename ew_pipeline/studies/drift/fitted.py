@@ -1,4 +1,8 @@
-"""One week of one study: draw it, fit it, keep what the ledger would keep of it."""
+"""Weeks of a chain before and after one thing about it has changed: drawn, fitted, kept as in the ledger.
+
+Expected sales are low rank (the paper's ensemble), the same every week but for small effects of the week on
+stores and SKUs. Which pairs are ranged hardly changes; who is anomalous is drawn again each week.
+"""
 
 from __future__ import annotations
 

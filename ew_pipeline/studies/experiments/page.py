@@ -1,4 +1,7 @@
-"""`ew reproduce page`: the studies kept in a folder, as one page of Markdown with its pictures beside it."""
+"""`ew reproduce page`: the studies kept in a folder, as one page of Markdown with its pictures next to it.
+
+Each study's sentences are made from its figures: nothing is written that was not measured.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from ew_pipeline.studies.experiments.auc import CLOSE
 from ew_pipeline.studies.experiments.report import KeptReport, Table, kept_reports
 
 Figures = Mapping[str, Any]
-
 RIVALS = ("drmf", "stable-pcp", "rmc")
 DEFAULT_PLACE = Path("infra/docs/experiments.md")
 HEAD = """\
