@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from ew_pipeline.core.errors import DataError, UsageError, name_some
 from ew_pipeline.core.schema import CHECKS
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import DRAWN
+from ew_pipeline.intake.contract import validate_table
 from ew_pipeline.intake.sources import open_source
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.ledger.reading import UNDECIDED
@@ -176,8 +178,6 @@ def _unflagged(publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidenc
 
 
 def _read_scores(place: Path) -> pd.DataFrame:
-    import pyarrow.parquet as pq
-
     present = pq.ParquetFile(place).schema_arrow.names
     wanted = ["store_id", "sku_id", "flagged", *PRICED, DRAWN]
     return pd.read_parquet(place, columns=[name for name in wanted if name in present])
@@ -210,8 +210,6 @@ def record_checks(ledger: Ledger, table: CheckTable, *, by: str, correct: bool =
     recorded only with ``correct``; the earlier row stays in the ledger, the newest one counts. Raises
     ``DataError`` when the table as a whole is broken.
     """
-    from ew_pipeline.intake.contract import validate_table
-
     if table.rows.empty and table.empty:
         return Recorded(empty=table.empty)
     report = validate_table("checks", table.rows, label="checks")

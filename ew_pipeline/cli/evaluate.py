@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ew_pipeline.backtest.measures import Measures
 from ew_pipeline.backtest.page import write_backtest_page
+from ew_pipeline.backtest.run import EvaluationRequest, run_evaluation
 from ew_pipeline.backtest.run_backtest import BacktestReport, BacktestRequest, run_backtest, say
+from ew_pipeline.cli import evaluate_week
+from ew_pipeline.cli.checks import show_checks
+from ew_pipeline.cli.evaluate_week import print_measures, print_parts
 from ew_pipeline.cli.studies import published_methods
-from ew_pipeline.core.console import emit_json, number, print_lines, print_table
+from ew_pipeline.core.console import emit_json, print_lines
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
@@ -83,13 +85,8 @@ def evaluate(
     """
     _refuse_mixed(week, publication, sales, first, last, checks)
     if checks:
-        from ew_pipeline.cli.checks import show_checks
-
         show_checks(first, last, json)
     elif sales is None or week is not None or publication is not None:
-        from ew_pipeline.backtest.run import EvaluationRequest, run_evaluation
-        from ew_pipeline.cli import evaluate_week
-
         request = EvaluationRequest(
             week=week,
             publication=publication,
@@ -216,39 +213,3 @@ def print_backtest(report: BacktestReport) -> None:
     if result.skipped:
         lines.append(f"{len(result.skipped)} weeks of the range have no labels yet and were skipped.")
     print_lines(f"* {default}", lines)
-
-
-def print_measures(title: str, policies: Mapping[str, Measures], marked: str, interval: str) -> None:
-    """One line per policy; ``interval`` names what the interval is over."""
-    head = ("policy", "cost", interval, "AUC", "AP", "TPR at 5%", "gap", "lift top 5")
-    rows = [
-        (
-            f"{name} *" if name == marked else name,
-            number(m.cost_ratio),
-            " – ".join(map(number, m.cost_ratio_interval)),
-            number(m.auc),
-            number(m.average_precision),
-            number(m.tpr_at["0.05"]),
-            number(m.calibration_gap),
-            number(m.lift_top_k, 2),
-        )
-        for name, m in policies.items()
-    ]
-    print_table(title, head, rows)
-
-
-def print_parts(name: str, measures: Measures) -> None:
-    """One policy by what the pair used to sell, and by segment."""
-    head = ("pairs", "anomalies", "cost", "AUC")
-    bands = [(band.words, band) for band in measures.bands]
-    segments = [(s.name, s) for s in measures.segments]
-    for what, column, parts in (
-        ("what the pair used to sell", "units a week", bands),
-        ("segment", "segment", segments),
-    ):
-        if parts:
-            rows = [
-                (label, str(p.pairs), f"{p.anomaly_rate:.2%}", number(p.cost_ratio), number(p.auc))
-                for label, p in parts
-            ]
-            print_table(f"{name} by {what}", (column, *head), rows)
