@@ -26,10 +26,6 @@ TITLE = "limits"
 WORST = 0.2
 FEWEST = 10
 CLEAR = 2.0  # standard errors
-MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "AUC gap": lambda r: r.auc_gap,
-    "regret": lambda r: r.regret,
-}
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,10 @@ PARAMETERS = (
     Parameter("rank", lambda r: float(r.true_rank), (0.5, 2.5, 4.5, 6.5, 8.5, 10.5)),
     Parameter("mean demand", lambda r: r.true_mean, tuple(np.linspace(1.0, 10.0, 6).tolist())),
 )
+MEASURES: Mapping[str, Callable[[Record], float | None]] = {
+    "AUC gap": lambda r: r.auc_gap,
+    "regret": lambda r: r.regret,
+}
 
 
 @dataclass(frozen=True)
