@@ -121,28 +121,28 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
             command.invoke(inner)
 
 
-lazy_command(
-    app, "demo", "ew_pipeline.cli.demo:demo", "The whole story on a simulated chain, nothing to start."
-)
-
-lazy_command(app, "run", "ew_pipeline.cli.run:run", "One week, from its sales to published flags.")
-lazy_command(app, "flags", "ew_pipeline.cli.published:flags", "The check list of a published week.")
-lazy_command(app, "report", "ew_pipeline.cli.published:report", "Where the report of a week is.")
-lazy_command(app, "promote", "ew_pipeline.cli.published:promote", "Make a run's configuration the champion.")
-lazy_command(
-    app, "rollback", "ew_pipeline.cli.published:rollback", "Make a week's earlier publication live again."
-)
-lazy_command(app, "backfill", "ew_pipeline.cli.backfill:backfill", "Many weeks, one after the other.")
-lazy_command(
-    app, "evaluate", "ew_pipeline.cli.evaluate:evaluate", "How published weeks, policies and checks did."
-)
-lazy_command(
-    app,
-    "convert",
-    f"{STUDIES}.convert:convert",
-    "A public dataset you downloaded, as a sales table.",
-)
-lazy_command(app, "explain", "ew_pipeline.cli.explain:explain", "Why a pair was flagged, or was not.")
+for name, target, summary in (
+    ("demo", "cli.demo:demo", "The whole story on a simulated chain, nothing to start."),
+    ("run", "cli.run:run", "One week, from its sales to published flags."),
+    ("flags", "cli.published:flags", "The check list of a published week."),
+    ("report", "cli.published:report", "Where the report of a week is."),
+    ("promote", "cli.published:promote", "Make a run's configuration the champion."),
+    ("rollback", "cli.published:rollback", "Make a week's earlier publication live again."),
+    ("backfill", "cli.backfill:backfill", "Many weeks, one after the other."),
+    ("evaluate", "cli.evaluate:evaluate", "How published weeks, policies and checks did."),
+    ("convert", "studies.convert:convert", "A public dataset you downloaded, as a sales table."),
+    ("explain", "cli.explain:explain", "Why a pair was flagged, or was not."),
+    ("drift", "cli.drift:drift", "Is theta moving, and does anybody know."),
+    ("up", "cli.up:up", "Servers, worker, pages and schedule, in the foreground."),
+    ("serve", "cli.serve:serve", "Weeks, lists, runs and drift as pages."),
+    ("doctor", "cli.doctor:doctor", "What is configured, and what is missing."),
+    (
+        "bench-dask",
+        "studies.bench.dask:bench_dask",
+        "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
+    ),
+):
+    lazy_command(app, name, f"ew_pipeline.{target}", summary)
 for name, function, summary in (
     ("verify", "verify", "Is every row and file as it was written?"),
     ("replay", "replay", "Compute a run again and compare."),
@@ -156,75 +156,30 @@ for name, function, summary in (
     ("add", "add_check", "Record one check."),
 ):
     lazy_command(checks, name, f"ew_pipeline.cli.checks:{function}", summary)
-lazy_command(app, "drift", "ew_pipeline.cli.drift:drift", "Is theta moving, and does anybody know.")
-lazy_command(
-    bench,
-    "libraries",
-    f"{STUDIES}.bench.command:bench",
-    "Our fits beside other libraries': time, memory, error.",
-)
-lazy_command(
-    bench,
-    "pipeline",
-    f"{STUDIES}.bench.pipeline:pipeline",
-    "A whole weekly run: time by stage, memory, what the tools add.",
-)
-lazy_command(bench, "page", f"{STUDIES}.bench.page:page", "Earlier benchmarks' tables into a page.")
-lazy_command(
-    bench, "small", f"{STUDIES}.bench.small:small", "CPU time of fits of small weeks, and of the sampler."
-)
-lazy_command(
-    bench, "ledger", f"{STUDIES}.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
-)
-lazy_command(
-    app,
-    "up",
-    "ew_pipeline.cli.up:up",
-    "Servers, worker, pages and schedule, in the foreground.",
-)
-lazy_command(app, "serve", "ew_pipeline.cli.serve:serve", "Weeks, lists, runs and drift as pages.")
-lazy_command(app, "doctor", "ew_pipeline.cli.doctor:doctor", "What is configured, and what is missing.")
-
-lazy_command(
-    app,
-    "bench-dask",
-    f"{STUDIES}.bench.dask:bench_dask",
-    "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
-)
-
-EXPERIMENTS = f"{STUDIES}.experiments"
-lazy_command(
-    reproduce,
-    "table1",
-    f"{EXPERIMENTS}.table1:table1",
-    "Table 1: regret of every method on the paper's ensemble.",
-)
-lazy_command(reproduce, "table2", f"{STUDIES}.table2:table2", "The real-data protocol of section 4.2.")
-lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
-lazy_command(reproduce, "auc", f"{EXPERIMENTS}.auc:auc", "AUC against the ideal policy, and mean ROC.")
-lazy_command(reproduce, "limits", f"{EXPERIMENTS}.limits:limits", "What sets the worst fifth apart.")
-lazy_command(
-    reproduce,
-    "robustness",
-    f"{EXPERIMENTS}.robustness:robustness",
-    "Data that break the model's assumptions, against doing nothing.",
-)
-lazy_command(
-    reproduce,
-    "page",
-    f"{EXPERIMENTS}.page:page",
-    "A page on the studies that were kept, with their pictures.",
-)
-lazy_command(
-    reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
-)
-
-lazy_command(
-    reproduce,
-    "drift",
-    f"{STUDIES}.drift.command:drift",
-    "False alarms, power and attribution of the drift chart.",
-)
+for name, target, summary in (
+    ("libraries", "command:bench", "Our fits beside other libraries': time, memory, error."),
+    ("pipeline", "pipeline:pipeline", "A whole weekly run: time by stage, memory, what the tools add."),
+    ("page", "page:page", "Earlier benchmarks' tables into a page."),
+    ("small", "small:small", "CPU time of fits of small weeks, and of the sampler."),
+    ("ledger", "ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."),
+):
+    lazy_command(bench, name, f"{STUDIES}.bench.{target}", summary)
+for name, target, summary in (
+    ("table1", "experiments.table1:table1", "Table 1: regret of every method on the paper's ensemble."),
+    ("table2", "table2:table2", "The real-data protocol of section 4.2."),
+    ("regret", "experiments.regret:regret", "How regret falls as the matrix grows."),
+    ("auc", "experiments.auc:auc", "AUC against the ideal policy, and mean ROC."),
+    ("limits", "experiments.limits:limits", "What sets the worst fifth apart."),
+    (
+        "robustness",
+        "experiments.robustness:robustness",
+        "Data that break the model's assumptions, against doing nothing.",
+    ),
+    ("page", "experiments.page:page", "A page on the studies that were kept, with their pictures."),
+    ("chain", "experiments.chain:chain", "What the pairs' own history adds, on simulated chains."),
+    ("drift", "drift.command:drift", "False alarms, power and attribution of the drift chart."),
+):
+    lazy_command(reproduce, name, f"{STUDIES}.{target}", summary)
 
 
 def _print_version(wanted: bool) -> None:
