@@ -165,13 +165,19 @@ def test_the_doctor_finds_nothing_to_mend(installed):
     assert answer["ready"] is True
 
 
-@pytest.mark.parametrize("words", ["bench", "bench-dask", "convert", "reproduce table1"])
+@pytest.mark.parametrize("words", ["bench", "bench-dask", "convert", "reproduce", "reproduce table1"])
 def test_a_study_says_that_it_needs_a_checkout(installed, words):
     # The option is unknown to all: if there are studies, the command ends and measures nothing for minutes.
     answer = installed("ew", *words.split(), "--no-such-option")
     assert answer.returncode == 2
     assert f"`ew {words}" in answer.stderr
     assert "clone the repository" in answer.stderr
+
+
+def test_studies_are_not_listed_where_there_are_none(installed):
+    listed = {line.split()[0] for line in done(installed("ew", "--help")).stdout.splitlines() if line.strip()}
+    assert {"demo", "run", "audit", "doctor"} <= listed
+    assert not {"bench", "bench-dask", "convert", "reproduce"} & listed
 
 
 @pytest.mark.slow("two weeks in a process that has imported nothing: 20 s of imports, tracking and fits")
