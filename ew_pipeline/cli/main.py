@@ -3,6 +3,8 @@
 This module imports nothing heavy, so that `ew --help` answers at once. A command is a function with typer's
 annotations in a module of this folder, or of the studies, and is announced here by `lazy_command`; its module
 is imported when the command is used.
+
+A study is listed where there are studies; elsewhere it says that it needs a checkout.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from ew_pipeline import __version__
-from ew_pipeline.cli.studies import STUDIES, refuse_without_studies
+from ew_pipeline.cli.studies import STUDIES, has_studies, refuse_without_studies
 from ew_pipeline.core.console import ExitCode, fail
 from ew_pipeline.core.errors import EwError
 
@@ -52,7 +54,15 @@ class EwGroup(TyperGroup):
             sys.exit(known.exit_code)
 
 
-class BenchGroup(TyperGroup):
+class StudyGroup(TyperGroup):
+    """A group of studies. Where there are none, it says so instead of its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_without_studies(" ".join([ctx.command_path.removeprefix("ew "), *args]))
+        return super().parse_args(ctx, args)
+
+
+class BenchGroup(StudyGroup):
     """``ew bench`` with options alone, or with nothing, is ``ew bench libraries``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -77,6 +87,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 reproduce = typer.Typer(
+    cls=StudyGroup,
     rich_markup_mode=None,
     help="Repeat the experiments of the paper.",
     no_args_is_help=True,
@@ -91,9 +102,9 @@ bench = typer.Typer(
     help="Time and memory of our parts. Without a name: `ew bench libraries`.",
 )
 app.add_typer(audit, name="audit")
-app.add_typer(bench, name="bench")
+app.add_typer(bench, name="bench", hidden=not has_studies())
 app.add_typer(checks, name="checks")
-app.add_typer(reproduce, name="reproduce")
+app.add_typer(reproduce, name="reproduce", hidden=not has_studies())
 
 
 def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> None:
@@ -102,16 +113,18 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
     The function is an ordinary typer command; its docstring is the long help, ``summary`` the line in the
     list of commands.
     """
+    study = target.startswith(STUDIES)
 
     @group.command(
         name,
         help=summary,
+        hidden=study and not has_studies(),
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def forward(context: typer.Context) -> None:
         module, _, function = target.partition(":")
-        if module.startswith(STUDIES):
+        if study:
             refuse_without_studies(context.command_path.removeprefix("ew "))
         real = typer.Typer(add_completion=False, rich_markup_mode=None)
         real.command(name)(getattr(import_module(module), function))
