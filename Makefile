@@ -26,9 +26,9 @@ setup: $(INSTALLED) ## create .venv with the locked requirements; instant when i
 run: setup ## set up, then show the whole story on simulated data (ew demo)
 	@$(BIN)/ew demo
 
-# One worker more than the two cores of a small machine: tests of servers and killed processes mostly wait.
+# A worker for each core of a small machine: every further one imports everything once more.
 test: setup ## set up, then run all tests
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Before a release: failures at every step, long runs and studies, of which `make test` has one small case each.
 trials: setup ## set up, then run the tests that need minutes (infra/docs/tests.md)

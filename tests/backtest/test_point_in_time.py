@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -39,6 +40,19 @@ def published(home: Path) -> tuple[Ledger, object]:
     return ledger, ledger.publications()[0]
 
 
+def leaves(learnt, place=""):
+    """By place. Without the version, a hash over numbers whose last bits depend on where arrays lie in memory."""
+    if not isinstance(learnt, dict | list):
+        return {place: learnt}
+    items = learnt.items() if isinstance(learnt, dict) else enumerate(learnt)
+    return {
+        key: leaf
+        for name, value in items
+        if name != "version"
+        for key, leaf in leaves(value, f"{place}/{name}").items()
+    }
+
+
 def test_the_future_does_not_change_what_is_flagged_scored_or_learnt(homes):
     (one, now), (two, then) = map(published, homes)
     assert now.data_hash == then.data_hash
@@ -47,15 +61,17 @@ def test_the_future_does_not_change_what_is_flagged_scored_or_learnt(homes):
     pd.testing.assert_frame_equal(flags, others)
     assert len(flags) > 0
     theta, other = (
-        ledger.segments(publication.run_id).drop(columns=["run_id", "seconds", "model"])
+        ledger.segments(publication.run_id).drop(columns=["run_id", "seconds", "model", "calibration"])
         for ledger, publication in ((one, now), (two, then))
     )
     pd.testing.assert_frame_equal(theta, other)
     learnt, elsewhere = (
-        (home / "runs" / publication.run_id / "calibration.json").read_bytes()
+        json.loads((home / "runs" / publication.run_id / "calibration.json").read_bytes())
         for home, publication in zip(homes, (now, then), strict=True)
     )
-    assert learnt == elsewhere
+    learnt, elsewhere = leaves(learnt), leaves(elsewhere)
+    assert learnt.keys() == elsewhere.keys()
+    assert [learnt[key] for key in learnt] == [pytest.approx(elsewhere[key], rel=1e-9) for key in learnt]
 
 
 def test_another_future_gives_other_labels_to_the_same_flags(homes):

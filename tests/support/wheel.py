@@ -98,10 +98,11 @@ def installed(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed
     environment = {"PATH": os.environ["PATH"], "HOME": str(away), "EW_HOME": str(away / "home")}
     # Prefect's server alone takes as long as all that is asked here; tests of the flows start it.
     environment |= {"EW_ORCHESTRATE": "false", "EW_THREADS": "1", "EW_ACTOR": "retailer", "COLUMNS": "200"}
-    environment |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     empty = away / "empty"
     empty.mkdir()
-    return lambda program, *words: run(venv / "bin" / program, *words, cwd=empty, env=environment)
+    return lambda program, *words, **more: run(
+        venv / "bin" / program, *words, cwd=empty, env={**environment, **more}
+    )
 
 
 @dataclass(frozen=True)
@@ -115,5 +116,6 @@ class Demonstration:
 @pytest.fixture(scope="session")
 def demonstration(installed: Installed) -> Demonstration:
     """`ew demo --seed 0` of the installed wheel: the beginning of the golden run, too."""
-    printed = json.loads(done(installed("ew", "demo", "--seed", "0", "--json")).stdout)
+    no_mlflow = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    printed = json.loads(done(installed("ew", "demo", "--seed", "0", "--json", **no_mlflow)).stdout)
     return Demonstration(printed, Path(printed["report"]).parents[2])
