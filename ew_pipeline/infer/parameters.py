@@ -29,7 +29,7 @@ MOST_WEEKS = 26
 SETTLED_AFTER = 5  # weeks until predictions count: levels have to form
 LEAST_ONSET, MOST_ONSET = 1e-6, 0.08
 START = StateParameters(onset=0.005)
-STRENGTHS = (30.0, 10.0, 3.0)
+STRENGTHS = (10.0, 3.0)
 CLEAR_NATS = 30.0  # that SKUs must gain by rates of their own
 NONE_WRONG = 0.5  # prior probability that no record is wrong
 ONSET_STEPS = tuple(2.0 ** (k / 2.0) for k in range(-8, 5))
@@ -83,9 +83,9 @@ def fit_parameters(panel: Panel, on_hand: Float32 | None = None) -> Fit:
     if part.n_pairs == 0 or part.n_weeks < 2:
         return Fit(replace(START, onset=0.0), START, 1.0, {}, 0, part.n_weeks)
     now = START
-    for _ in range(2):  # levels and factors come from a pass that itself needs parameters
-        sample = sample_pairs(part, follow(part, now, on_hand=held), held)
-        now = _maximise(sample, count_from)
+    for most in (SAMPLE // 3, SAMPLE):  # factors come from a pass that itself needs parameters
+        sample = sample_pairs(part, follow(part, now, on_hand=held), held, most)
+        now = _maximise(sample, now, count_from)
     averaged, none_wrong = _average_onset(sample, now, count_from)
     parameters = replace(now, onset=averaged)
     nats = _strengths(part, parameters, count_from, held) if none_wrong < 0.5 else {}
@@ -128,7 +128,7 @@ def predictive(parameters: StateParameters, sample: Pairs, count_from: int) -> f
 
 NOTHING_KEPT = Kept(np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0, 0)), np.empty((0, 0, 0)))
 
-def _maximise(sample: Pairs, count_from: int) -> StateParameters:
+def _maximise(sample: Pairs, start: StateParameters, count_from: int) -> StateParameters:
     """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample."""
     low, high, centre, spread = (np.array(each) for each in zip(*AXES, strict=True))
 
@@ -146,15 +146,13 @@ def _maximise(sample: Pairs, count_from: int) -> StateParameters:
             gradient[k] = (worth(moved) - here) / step
         return here, gradient
 
-    start = centre.copy()
-    start[4] = math.log(_first_size(sample))
     found = minimize(
         slope,
-        np.clip(start, low, high),
+        np.clip(_place_of(start), low, high),
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
-        options={"maxiter": 40, "ftol": 1e-7},
+        options={"maxiter": 40, "ftol": 1e-6},
     )
     return _from_place(np.asarray(found.x))
 
@@ -172,16 +170,22 @@ def _from_place(place: Float) -> StateParameters:
         start=math.exp(place[8]),
     )
 
-def _first_size(sample: Pairs) -> float:
-    """s0 by moments around each pair's mean, between 1 and 50."""
-    count = np.maximum(sample.seen.sum(axis=1), 1)
-    mean = sample.units.sum(axis=1) / count
-    several = count > 3
-    if not several.any():
-        return START.size
-    squares = np.where(sample.seen, (sample.units - mean[:, None]) ** 2, 0.0).sum(axis=1)[several]
-    above = squares.sum() / (count[several] - 1.0).sum() * several.sum() - mean[several].sum()
-    return float(np.clip((mean[several] ** 2).sum() / max(above, 1e-9), 1.0, 50.0))
+def _place_of(parameters: StateParameters) -> Float:
+    one = parameters
+    return np.array(
+        [
+            math.log(one.onset),
+            logit(one.stay),
+            logit(one.depth),
+            math.log(one.concentration),
+            math.log(one.size),
+            logit(one.shock),
+            math.log(one.wide / one.size),
+            logit(one.forgetting),
+            math.log(one.start),
+        ]
+    )
+
 
 def _average_onset(sample: Pairs, best: StateParameters, count_from: int) -> tuple[float, float]:
     """(the posterior mean of the onset, P(none are wrong)), the other parameters as they are.
@@ -207,7 +211,7 @@ def _strengths(
     for strength in STRENGTHS:
         tried = follow(panel, replace(parameters, strength=strength), on_hand=on_hand)
         gains[strength] = float(tried.predictive[count_from:].sum() - base)
-        if gains[strength] < max(gains.values()) or gains[strength] < -CLEAR_NATS:
+        if gains[strength] < CLEAR_NATS / 2.0:
             break
     return gains
 
