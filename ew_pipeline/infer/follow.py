@@ -178,9 +178,7 @@ def infer(
     )
     at = week.cells.row
     mean[at], wrong[at], deep[at] = week.mean, found.wrong, found.deep
-    return Beliefs(
-        pairs, mean[pairs], wrong[pairs], deep[pairs], wrong[pairs] / (1.0 - law.stay), out[pairs]
-    )
+    return Beliefs(pairs, mean[pairs], wrong[pairs], deep[pairs], wrong[pairs] / (1.0 - law.stay), out[pairs])
 
 
 def _move(
@@ -278,9 +276,7 @@ def _start_new(panel: Panel, cells: Cells, past: Followed, state: State, worth: 
     old = np.flatnonzero(state.exposure > 0)
     led = np.bincount(panel.sku[old], minlength=n_skus) > 0
     fresh = new & ~led[cells.sku]
-    units = np.concatenate(
-        [state.units[old].astype(np.float64) / state.exposure[old], cells.units[fresh]]
-    )
+    units = np.concatenate([state.units[old].astype(np.float64) / state.exposure[old], cells.units[fresh]])
     store = np.concatenate([panel.store[old], cells.store[fresh]])
     sku = np.concatenate([panel.sku[old], cells.sku[fresh]])
     usual = max(float(units.mean()), LEAST_MEAN)

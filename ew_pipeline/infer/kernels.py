@@ -118,9 +118,7 @@ def make_work(losses: int, columns: int) -> Work:
     """Room for cells with so many losses and columns of the grid."""
     values, power = np.empty(columns), np.empty(columns)
     bits, power_bits = values.view(np.int64), power.view(np.int64)
-    return Work(
-        values, bits, power, power_bits, np.empty(columns), np.empty(losses), np.empty(losses)
-    )
+    return Work(values, bits, power, power_bits, np.empty(columns), np.empty(losses), np.empty(losses))
 
 
 @njit_fast

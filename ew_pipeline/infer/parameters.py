@@ -35,6 +35,7 @@ NONE_WRONG = 0.5  # prior probability that no record is wrong
 ONSET_STEPS = tuple(2.0 ** (k / 2.0) for k in range(-8, 5))
 STEP = 1e-3  # of the numerical gradient, in units of the search
 
+
 class Axis(NamedTuple):
     """One direction of the search: bounds, and where nothing is known, in logits or logarithms; how far from
     there costs half a nat."""
@@ -43,6 +44,7 @@ class Axis(NamedTuple):
     high: float
     centre: float
     spread: float
+
 
 AXES = (
     Axis(math.log(LEAST_ONSET), math.log(MOST_ONSET), math.log(0.005), 50.0),  # onset
@@ -53,8 +55,9 @@ AXES = (
     Axis(float(logit(1e-4)), float(logit(0.2)), float(logit(0.02)), 2.0),  # shock
     Axis(math.log(0.05), math.log(0.7), math.log(0.2), 1.0),  # wide over size
     Axis(float(logit(0.6)), float(logit(0.99)), float(logit(0.95)), 2.0),  # forgetting
-    Axis(math.log(0.3), math.log(30.0), math.log(3.0), 2.0),  # start
+    Axis(math.log(0.3), math.log(300.0), math.log(3.0), 2.0),  # start
 )
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -76,6 +79,7 @@ class Fit:
     pairs: int
     weeks: int
 
+
 def fit_parameters(panel: Panel, on_hand: Float32 | None = None) -> Fit:
     """Fit on the last ``MOST_WEEKS`` weeks of the panel."""
     part, held = _part(panel, on_hand)
@@ -94,11 +98,13 @@ def fit_parameters(panel: Panel, on_hand: Float32 | None = None) -> Fit:
         parameters = replace(parameters, strength=best)
     return Fit(parameters, now, none_wrong, nats, sample.units.shape[0], part.n_weeks)
 
+
 def sample_pairs(panel: Panel, followed: Followed, on_hand: Float32 | None, most: int = SAMPLE) -> Pairs:
     """The pairs with the least hash of their ids, and the factors of the pass."""
     begun = np.flatnonzero(followed.level_exposure > 0)
     order = np.argsort(_hashes(panel)[begun], kind="stable")
     return take_pairs(panel, followed, np.sort(begun[order[:most]]), on_hand)
+
 
 def take_pairs(
     panel: Panel, followed: Followed, rows: Int64, on_hand: Float32 | None, onset: Float | None = None
@@ -109,9 +115,9 @@ def take_pairs(
     for t in range(weeks):
         of_week = cells_of(panel, t, on_hand)
         seen[:, t], out[:, t] = of_week[0][rows], of_week[1][rows]
-    factor = followed.sku_factor.T[panel.sku[rows]].astype(np.float64) * followed.store_factor.T[
-        panel.store[rows]
-    ]
+    factor = (
+        followed.sku_factor.T[panel.sku[rows]].astype(np.float64) * followed.store_factor.T[panel.store[rows]]
+    )
     factor *= np.cumsum(seen, axis=1) > 0  # a pair enters with its first sales
     return Pairs(
         np.where(seen, panel.units[rows, :weeks], 0.0).astype(np.float64),
@@ -122,11 +128,14 @@ def take_pairs(
         np.ones(rows.size) if onset is None else onset,
     )
 
+
 def predictive(parameters: StateParameters, sample: Pairs, count_from: int) -> float:
     """The sum of log predictives of the sample's weeks."""
     return pass_pairs(sample, parameters.law(), grid_of(parameters), count_from, False, NOTHING_KEPT)
 
+
 NOTHING_KEPT = Kept(np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0, 0)), np.empty((0, 0, 0)))
+
 
 def _maximise(sample: Pairs, start: StateParameters, count_from: int) -> StateParameters:
     """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample."""
@@ -156,6 +165,7 @@ def _maximise(sample: Pairs, start: StateParameters, count_from: int) -> StatePa
     )
     return _from_place(np.asarray(found.x))
 
+
 def _from_place(place: Float) -> StateParameters:
     size = math.exp(place[4])
     return StateParameters(
@@ -169,6 +179,7 @@ def _from_place(place: Float) -> StateParameters:
         forgetting=float(expit(place[7])),
         start=math.exp(place[8]),
     )
+
 
 def _place_of(parameters: StateParameters) -> Float:
     one = parameters
@@ -194,13 +205,12 @@ def _average_onset(sample: Pairs, best: StateParameters, count_from: int) -> tup
     """
     rates = [best.onset * step for step in ONSET_STEPS]
     rates = [rate for rate in rates if rate < MOST_ONSET]
-    nats = np.array(
-        [predictive(replace(best, onset=rate), sample, count_from) for rate in (0.0, *rates)]
-    )
+    nats = np.array([predictive(replace(best, onset=rate), sample, count_from) for rate in (0.0, *rates)])
     prior = np.array([NONE_WRONG, *[(1.0 - NONE_WRONG) / len(rates)] * len(rates)])
     weight = prior * np.exp(nats - nats.max())
     weight /= weight.sum()
     return float(weight[1:] @ np.array(rates)), float(weight[0])
+
 
 def _strengths(
     panel: Panel, parameters: StateParameters, count_from: int, on_hand: Float32 | None
@@ -215,6 +225,7 @@ def _strengths(
             break
     return gains
 
+
 def _part(panel: Panel, on_hand: Float32 | None) -> tuple[Panel, Float32 | None]:
     """The last weeks, of as many SKUs as ``MOST_PAIRS`` allows, by the hash of their ids."""
     recent, rows = panel.recent(MOST_WEEKS)
@@ -228,6 +239,7 @@ def _part(panel: Panel, on_hand: Float32 | None) -> tuple[Panel, Float32 | None]
     pairs = kept[recent.sku]
     return recent.take(pairs), None if held is None else held[pairs]
 
+
 def _hashes(panel: Panel) -> npt.NDArray[np.uint64]:
     """One number per pair that depends on its ids alone."""
     mixed = hash_ids(panel.store_ids)[panel.store] ^ (hash_ids(panel.sku_ids)[panel.sku] << np.uint64(1))
@@ -235,9 +247,11 @@ def _hashes(panel: Panel) -> npt.NDArray[np.uint64]:
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(29))
 
+
 def hash_ids(ids: npt.NDArray[np.str_]) -> npt.NDArray[np.uint64]:
     """A number for each id, the same on every machine."""
     digests = (hashlib.blake2b(str(each).encode(), digest_size=8).digest() for each in ids)
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
 
 assert len(LOSSES) > 1  # a law of losses has two parameters
