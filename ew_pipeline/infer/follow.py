@@ -7,7 +7,6 @@ wrong record down nor is frozen by it. Factors of SKUs and stores in the week ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -268,7 +267,10 @@ def cells_of(panel: Panel, t: int, on_hand: Float32 | None = None) -> tuple[Bool
 
 def _start_new(panel: Panel, cells: Cells, past: Followed, state: State, worth: float) -> Float32:
     """Levels of pairs seen for the first time, into ``state``: what the SKU sells times what the store sells
-    of what it has. From pairs with a level, and for SKUs without one from the week itself. ``worth``: units."""
+    of what it has. From pairs with a level, and for SKUs without one from the week itself.
+
+    ``worth``: units that such a guess is worth.
+    """
     new = state.exposure[cells.row] == 0
     if not new.any():
         return past.start
@@ -295,8 +297,3 @@ def _start_new(panel: Panel, cells: Cells, past: Followed, state: State, worth: 
 
 def _room(cells: int) -> Found:
     return Found(*(np.empty(cells) for _ in Found._fields))
-
-
-def weeks_of(panel: Panel) -> Iterator[int]:
-    """The columns in which anything was observed."""
-    return (t for t in range(panel.n_weeks) if panel.observed[:, t].any())

@@ -76,7 +76,8 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Per cell of a week: P(wrong), P(deep loss), P(wrong since this week), share of shocks, log predictive."""
+    """Per cell of a week: P(wrong), P(deep loss), P(wrong since this week), share of
+    shocks, log predictive."""
 
     wrong: Float
     deep: Float

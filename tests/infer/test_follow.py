@@ -123,7 +123,9 @@ def test_two_weeks_by_explicit_sums():
         size, wide = spread(one.size, one.start), spread(one.wide, one.start)
         shocked = (1.0 - share) * e * nb(x0, m0, wide)
         healthy = (1.0 - share) * (1.0 - e) * nb(x0, m0, size) + shocked
-        wrong = [share * w * nb(x0, (1.0 - l) * m0, size) for w, l in zip(one.weights, LOSSES, strict=True)]
+        wrong = [
+            share * w * nb(x0, (1.0 - loss) * m0, size) for w, loss in zip(one.weights, LOSSES, strict=True)
+        ]
         z = healthy + sum(wrong)
         assert first.wrong[p] == pytest.approx(sum(wrong) / z, rel=1e-6)
         weight = (healthy - 0.5 * shocked) / z * one.size / (one.size + m0)
@@ -136,16 +138,16 @@ def test_two_weeks_by_explicit_sums():
         stays = [one.stay * w / z for w in wrong]
         free = 1.0 - sum(stays)
         healthy = free * (1 - one.onset) * ((1 - e) * nb(x1, m1, size) + e * nb(x1, m1, wide))
-        stayed = [s * nb(x1, (1.0 - l) * m1, size) for s, l in zip(stays, LOSSES, strict=True)]
+        stayed = [s * nb(x1, (1.0 - loss) * m1, size) for s, loss in zip(stays, LOSSES, strict=True)]
         begun = {
-            (u, l): free * one.onset * w / len(SHARES) * nb(x1, (1.0 - u * l) * m1, size)
+            (u, loss): free * one.onset * w / len(SHARES) * nb(x1, (1.0 - u * loss) * m1, size)
             for u in SHARES
-            for w, l in zip(one.weights, LOSSES, strict=True)
+            for w, loss in zip(one.weights, LOSSES, strict=True)
         }
         z = healthy + sum(stayed) + sum(begun.values())
         assert second.wrong[p] == pytest.approx(1.0 - healthy / z, rel=1e-5)
-        deep = sum(s for s, l in zip(stayed, LOSSES, strict=True) if l >= 0.5)
-        deep += sum(s for (u, l), s in begun.items() if u * l >= 0.5)
+        deep = sum(s for s, loss in zip(stayed, LOSSES, strict=True) if loss >= 0.5)
+        deep += sum(s for (u, loss), s in begun.items() if u * loss >= 0.5)
         assert second.deep[p] == pytest.approx(deep / z, rel=1e-5)
         assert second.weeks_wrong[p] == pytest.approx(second.wrong[p] / (1.0 - one.stay))
 
@@ -256,14 +258,16 @@ def test_going_on_is_the_same_as_going_through():
 
 def test_a_sku_that_often_goes_wrong_has_a_higher_rate_where_asked():
     units, _ = healthy_chain(10)
+    loud = int(units.mean(axis=(0, 2)).argmax())
     for i in range(0, 25, 2):
-        units[i, 5, 5 + i // 2 :] = 0.0
+        units[i, loud, 5 + i // 2 : 9 + i // 2] = 0.0
     panel = small_panel(units)
-    alike = follow(panel, PARAMETERS)
-    assert (sku_rates(alike, PARAMETERS) == 1.0).all()
-    rates = sku_rates(alike, replace(PARAMETERS, strength=3.0))
-    assert rates.argmax() == 5
-    assert rates[5] > 1.3
+    rare = replace(PARAMETERS, onset=0.004)
+    alike = follow(panel, rare)
+    assert (sku_rates(alike, rare) == 1.0).all()
+    rates = sku_rates(alike, replace(rare, strength=3.0))
+    assert rates.argmax() == loud
+    assert rates[loud] > 1.3
 
 
 @pytest.mark.parametrize("wrong", [{"stay": 1.0}, {"onset": -0.1}, {"size": 0.0}, {"strength": 0.0}])
