@@ -89,7 +89,7 @@ def fit_parameters(panel: Panel, on_hand: Float32 | None = None) -> Fit:
     now = START
     for most in (SAMPLE // 3, SAMPLE):  # factors come from a pass that itself needs parameters
         sample = sample_pairs(part, follow(part, now, on_hand=held), held, most)
-        now = _maximise(sample, now, count_from)
+        now = maximise(sample, now, count_from)
     averaged, none_wrong = _average_onset(sample, now, count_from)
     parameters = replace(now, onset=averaged)
     nats = _strengths(part, parameters, count_from, held) if none_wrong < 0.5 else {}
@@ -137,13 +137,20 @@ def predictive(parameters: StateParameters, sample: Pairs, count_from: int) -> f
 NOTHING_KEPT = Kept(np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0, 0)), np.empty((0, 0, 0)))
 
 
-def _maximise(sample: Pairs, start: StateParameters, count_from: int) -> StateParameters:
-    """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample."""
-    low, high, centre, spread = (np.array(each) for each in zip(*AXES, strict=True))
+def maximise(
+    sample: Pairs, start: StateParameters, count_from: int, *, told: bool = False
+) -> StateParameters:
+    """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample.
+
+    ``told``: levels are known, so the parameters of the level stay as they are.
+    """
+    free = len(AXES) - (2 if told else 0)
+    fixed = _place_of(start)[free:]
+    low, high, centre, spread = (np.array(each) for each in zip(*AXES[:free], strict=True))
 
     def worth(place: Float) -> float:
         prior = 0.5 * float((((place - centre) / spread) ** 2).sum())
-        return prior - predictive(_from_place(place), sample, count_from)
+        return prior - predictive(_from_place(np.append(place, fixed)), sample, count_from)
 
     def slope(place: Float) -> tuple[float, Float]:
         here = worth(place)
@@ -157,13 +164,13 @@ def _maximise(sample: Pairs, start: StateParameters, count_from: int) -> StatePa
 
     found = minimize(
         slope,
-        np.clip(_place_of(start), low, high),
+        np.clip(_place_of(start)[:free], low, high),
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
         options={"maxiter": 40, "ftol": 1e-6},
     )
-    return _from_place(np.asarray(found.x))
+    return _from_place(np.append(found.x, fixed))
 
 
 def _from_place(place: Float) -> StateParameters:
@@ -245,7 +252,7 @@ def _hashes(panel: Panel) -> npt.NDArray[np.uint64]:
     mixed = hash_ids(panel.store_ids)[panel.store] ^ (hash_ids(panel.sku_ids)[panel.sku] << np.uint64(1))
     mixed ^= mixed >> np.uint64(31)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
-    return mixed ^ (mixed >> np.uint64(29))
+    return np.asarray(mixed ^ (mixed >> np.uint64(29)))
 
 
 def hash_ids(ids: npt.NDArray[np.str_]) -> npt.NDArray[np.uint64]:
