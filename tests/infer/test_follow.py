@@ -267,7 +267,7 @@ def test_a_sku_that_often_goes_wrong_has_a_higher_rate_where_asked():
     assert (sku_rates(alike, rare) == 1.0).all()
     rates = sku_rates(alike, replace(rare, strength=3.0))
     assert rates.argmax() == loud
-    assert rates[loud] > 1.3
+    assert rates[loud] > 1.1
 
 
 @pytest.mark.parametrize("wrong", [{"stay": 1.0}, {"onset": -0.1}, {"size": 0.0}, {"strength": 0.0}])

@@ -14,7 +14,7 @@ from ew_pipeline.intake.panel import panel_from_codes
 
 def with_wrong(seed, onset=0.02, stay=0.75):
     """A chain in which records go wrong, their truth, and the sales without."""
-    units, rate = healthy_chain(seed, stores=30, skus=50, weeks=20)
+    units, rate = healthy_chain(seed, stores=30, skus=40, weeks=18)
     rng = np.random.default_rng(seed + 1)
     truth = np.zeros(units.shape, dtype=bool)
     state = rng.random(units.shape[:2]) < onset / (1 - stay)
@@ -27,17 +27,17 @@ def with_wrong(seed, onset=0.02, stay=0.75):
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(fitting, "SAMPLE", 900)
+    monkeypatch.setattr(fitting, "SAMPLE", 600)
 
 
 @pytest.mark.parametrize("size", [5.0, 30.0])
 def test_where_nothing_is_wrong_nearly_nothing_is_flagged(size):
-    units, _ = healthy_chain(21, stores=30, skus=50, weeks=20, size=size)
+    units, _ = healthy_chain(21, stores=30, skus=40, weeks=18, size=size)
     panel = small_panel(units)
     fit = fit_parameters(panel)
     assert fit.none_wrong > 0.01  # of a fifth of a per cent the sample cannot be sure
     assert fit.parameters.onset < 1.5e-3
-    beliefs = infer(panel, follow(panel, fit.parameters, until=18), fit.parameters)
+    beliefs = infer(panel, follow(panel, fit.parameters, until=16), fit.parameters)
     assert np.mean(beliefs.wrong > 0.5) <= 0.002
     assert beliefs.wrong.mean() < 0.005
 
@@ -51,8 +51,8 @@ def test_a_known_chain_is_found_again_and_the_chance_is_honest():
     assert fit.parameters.stay == pytest.approx(0.75, abs=0.12)
     assert fit.parameters.size == pytest.approx(5.0, rel=0.3)
     assert fit.parameters.strength == np.inf
-    beliefs = infer(panel, follow(panel, fit.parameters, until=18), fit.parameters)
-    wrong = truth[:, :, 19].ravel()
+    beliefs = infer(panel, follow(panel, fit.parameters, until=16), fit.parameters)
+    wrong = truth[:, :, 17].ravel()
     assert beliefs.wrong.sum() == pytest.approx(wrong.sum(), rel=0.35)
     assert wrong[beliefs.wrong > 0.8].mean() > 0.75
 

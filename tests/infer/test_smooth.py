@@ -22,7 +22,7 @@ def nb(x, mean, size):
 
 def test_by_a_sum_over_all_paths():
     """With levels that are known no week moves them, so every path can be written down."""
-    units = np.array([[[5, 1, 0, 2], [7, 6, 9, 8]], [[3, 4, 5, 5], [8, 0, 7, 9]]])
+    units = np.array([[[5, 1, 2], [7, 6, 8]], [[3, 4, 5], [8, 0, 9]]])
     panel = small_panel(units)
     followed = follow(panel, KNOWN)
     found = smooth(panel, followed, KNOWN, np.array([0, 3]))
@@ -31,10 +31,10 @@ def test_by_a_sum_over_all_paths():
         i, j = panel.store[row], panel.sku[row]
         mean = followed.start[row] * followed.sku_factor[:, j] * followed.store_factor[:, i]
         weight = {}
-        for path in itertools.product(kinds, repeat=4):
+        for path in itertools.product(kinds, repeat=3):
             weight[path] = path_weight(path, units[i, j], mean)
         total = sum(weight.values())
-        for t in range(4):
+        for t in range(3):
             wrong = sum(w for path, w in weight.items() if path[t] != "healthy")
             assert found.wrong[place, t] == pytest.approx(wrong / total, rel=1e-4)
         # A record may be repaired and go wrong again within a week: `since` counts unbroken runs alone.
