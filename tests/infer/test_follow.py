@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import nbinom
+from support.state_chain import PARAMETERS, healthy_chain, small_panel
 
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.infer.follow import before_all, follow, infer, sku_rates
 from ew_pipeline.infer.kernels import Cells, Found, Law, State, weigh_week
 from ew_pipeline.infer.state import LOSSES, SHARES, StateParameters, grid_of, make_grid
-from ew_pipeline.intake.panel import Panel, panel_from_codes
+from ew_pipeline.intake.panel import panel_from_codes
 from ew_pipeline.method.anomalies import Thinning
 from ew_pipeline.method.noise import NegativeBinomial, Poisson, noise_log_pmf
 from ew_pipeline.method.paper.posterior import healthy_probability
 
 CELLS = 1000
-PARAMETERS = StateParameters(onset=0.02, stay=0.8, shock=0.03, forgetting=0.9, start=2.0)
 
 
 class Losses:
@@ -84,22 +84,6 @@ def test_without_a_past_poisson_sales_and_one_loss_are_thinning():
     np.testing.assert_allclose(f, paper, rtol=0, atol=1e-9)
 
 
-def small_panel(units, promo=None):
-    """Stores x SKUs x weeks as a panel."""
-    units = np.asarray(units, dtype=np.float32)
-    n, m, weeks = units.shape
-    store, sku = np.divmod(np.arange(n * m), m)
-    return Panel(
-        np.array([f"S{i}" for i in range(n)]),
-        np.array([f"K{j}" for j in range(m)]),
-        store.astype(np.int32),
-        sku.astype(np.int32),
-        tuple(str(t) for t in range(weeks)),
-        units.reshape(n * m, weeks),
-        promo,
-    )
-
-
 def nb(x, mean, size):
     return nbinom.pmf(x, size, size / (size + mean))
 
@@ -150,16 +134,6 @@ def test_two_weeks_by_explicit_sums():
         deep += sum(s for (u, loss), s in begun.items() if u * loss >= 0.5)
         assert second.deep[p] == pytest.approx(deep / z, rel=1e-5)
         assert second.weeks_wrong[p] == pytest.approx(second.wrong[p] / (1.0 - one.stay))
-
-
-def healthy_chain(seed, stores=25, skus=60, weeks=24, size=5.0):
-    """Sales with nothing wrong: levels, a season by SKU, weather by store; overdispersed."""
-    rng = np.random.default_rng(seed)
-    level = np.exp(rng.normal(0.0, 0.5, (stores, 1)) + rng.normal(1.2, 0.9, (1, skus)))
-    level = level * np.exp(rng.normal(0.0, 0.4, (stores, skus)))
-    season = np.exp(rng.normal(0.0, 0.1, (1, skus, weeks)) + rng.normal(0.0, 0.08, (stores, 1, weeks)))
-    rate = level[:, :, None] * season
-    return rng.poisson(rate * rng.gamma(size, 1.0 / size, rate.shape)).astype(np.float32), rate
 
 
 def test_dead_records_are_found_and_the_level_does_not_follow_them():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_follow import healthy_chain, small_panel
+from support.state_chain import healthy_chain, small_panel
 
 from ew_pipeline.infer import parameters as fitting
 from ew_pipeline.infer.follow import follow, infer

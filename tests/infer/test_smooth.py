@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.stats import nbinom
-from test_follow import PARAMETERS, healthy_chain, small_panel
+from support.state_chain import PARAMETERS, healthy_chain, small_panel
 
 from ew_pipeline.infer.follow import follow
 from ew_pipeline.infer.smooth import smooth
