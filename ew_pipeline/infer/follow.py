@@ -26,7 +26,8 @@ from ew_pipeline.infer.kernels import (
 from ew_pipeline.infer.state import LOSSES, StateParameters, grid_of
 from ew_pipeline.intake.panel import Panel
 
-ROUNDS = 3  # beliefs and factors of a week, in turn
+ROUNDS = 2  # factors and beliefs of a week, in turn; a third moves neither
+START_ROUNDS = 3
 SKU_UNITS, STORE_UNITS = 4.0, 20.0  # units that draw a week's factor to 1
 LEAST_MEAN = 1e-3
 
@@ -284,7 +285,7 @@ def _start_new(panel: Panel, cells: Cells, past: Followed, state: State, worth: 
     usual = max(float(units.mean()), LEAST_MEAN)
     by_store, by_sku = np.ones(n_stores), np.full(n_skus, usual)
     sold, sold_of = np.bincount(store, units, n_stores), np.bincount(sku, units, n_skus)
-    for _ in range(ROUNDS):
+    for _ in range(START_ROUNDS):
         by_sku = (sold_of + usual) / (np.bincount(sku, by_store[store], n_skus) + 1.0)
         by_store = (sold + usual) / (np.bincount(store, by_sku[sku], n_stores) + usual)
     at = cells.row[new]
