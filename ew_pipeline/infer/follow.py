@@ -74,7 +74,7 @@ class Beliefs:
     mean : expected sales of a healthy pair.
     wrong : P(the record is wrong); the paper's 1 - f, given all weeks.
     deep : P(the week lost the asked share of its sales, or more).
-    weeks_wrong : expected weeks that the record stays wrong unless somebody repairs it.
+    weeks_wrong : expected weeks that the record is wrong if nobody is sent, this one included.
     known_out : the record itself says there was none.
     """
 
