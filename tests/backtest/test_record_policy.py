@@ -10,6 +10,7 @@ from support.chain_of_weeks import simulated
 from ew_pipeline.backtest import record
 from ew_pipeline.backtest.floors import Told
 from ew_pipeline.backtest.history import history_of, read_truth
+from ew_pipeline.backtest.priced import cost_ratio
 from ew_pipeline.backtest.record import Record, fit_week
 from ew_pipeline.backtest.registry import ALWAYS, SLOW_CELLS, chosen_policies
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
@@ -84,12 +85,15 @@ def test_it_is_none_of_the_slow_ones_and_runs_by_its_name():
     assert {policy.name for policy in chosen_policies(["record"], "ignore")} == {*ALWAYS, "record"}
 
 
-def test_the_floor_is_told_what_sells_and_tells_wrong_from_right(chain):
+def test_the_floor_pays_and_what_it_is_told_matters(chain):
     panel, wrong = chain
     expected = np.maximum(np.nanmedian(np.where(wrong, np.nan, panel.units), axis=1), 0.2)[:, None]
-    told = Told(panel, np.broadcast_to(expected, panel.units.shape))
-    assert 0.0 < told.parameters.onset < 0.08
-    score = told.score(PastView(panel, T, RuleLabels("text")))
+    view = PastView(panel, T, RuleLabels("text"))
     truth = wrong[panel.observed[:, T], T]
-    assert score.probability.shape == truth.shape
-    assert score.probability[truth].mean() > 3 * score.probability[~truth].mean()
+    cost = {}
+    for name, level in (("told", expected), ("mistaken", np.full_like(expected, expected.mean()))):
+        floor = Told(panel, np.broadcast_to(level, panel.units.shape))
+        assert 0.0 < floor.parameters.onset < 0.08
+        cost[name] = cost_ratio(floor.score(view).probability, truth)
+    assert cost["told"] < 0.8
+    assert cost["told"] < cost["mistaken"] - 0.05

@@ -194,6 +194,7 @@ def test_a_record_that_says_nothing_is_there_is_right():
     told = infer(panel, told_past, PARAMETERS, on_hand=on_hand)
     assert blind.wrong[23] > 0.1
     assert told.wrong[23] == 0.0
+    assert told_past.wrong[23].sum() == 0.0 < told_past.wrong[24].sum()
     assert told.known_out.tolist() == (np.arange(60) == 23).tolist()
     level = told_past.level_units[23] / told_past.level_exposure[23]
     was = follow(panel, PARAMETERS, until=17)
