@@ -26,8 +26,8 @@ from ew_pipeline.infer.kernels import (
 from ew_pipeline.infer.state import LOSSES, StateParameters, grid_of
 from ew_pipeline.intake.panel import Panel
 
-ROUNDS = 2  # factors and beliefs of a week, in turn; a third moves neither
-START_ROUNDS = 3
+ROUNDS = 3  # factors and beliefs of a week, in turn; two cost .007 of doing nothing where weeks are few
+START_ROUNDS = 3  # levels of SKUs and stores, in turn
 SKU_UNITS, STORE_UNITS = 4.0, 20.0  # units that draw a week's factor to 1
 LEAST_MEAN = 1e-3
 
