@@ -157,8 +157,10 @@ def read_truth(truth: str, history: SalesHistory, column: str | None, threshold:
     known = np.zeros(panel.units.shape, dtype=np.bool_)
     anomaly = np.zeros(panel.units.shape, dtype=np.bool_)
     known[row[kept], week[kept]] = True
-    anomaly[row[kept], week[kept]] = values.to_numpy(dtype=np.float64)[kept] >= threshold
-    return TruthLabels(known, anomaly)
+    told = values.to_numpy(dtype=np.float64)[kept]
+    anomaly[row[kept], week[kept]] = told >= threshold
+    in_shares = bool(((told != 0.0) & (told != 1.0)).any())
+    return TruthLabels(known, anomaly, threshold=threshold if in_shares else None)
 
 
 def _require(source: Source, names: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy
+from ew_pipeline.backtest.record import Record
 from ew_pipeline.backtest.simple_policies import ConstantRate, Ignore, PaperMode, TrailingRule, TrailingTail
 from ew_pipeline.core.errors import UsageError
 
@@ -29,6 +30,7 @@ def all_policies(more: Sequence[Policy] = ()) -> tuple[Policy, ...]:
         CrossSectionOnly(),
         Calibrated(CALIBRATED_CROSS, history=False),
         History(),
+        Record(),
         Calibrated(CALIBRATED),
     )
 

@@ -55,6 +55,10 @@ class LabelSource(Protocol):
     def weeks_after(self) -> int:
         """How many weeks after a week must be in before it has labels."""
 
+    @property
+    def threshold(self) -> float | None:
+        """The share of a week's sales that must be lost; None where labels say yes or no."""
+
     def of(self, panel: Panel, t: int) -> Labels:
         """The labels of week ``t``, looking back from the end of the panel."""
 
@@ -74,6 +78,7 @@ class RuleLabels:
 
     rule: str
     minimum: int = MINIMUM_WEEKS
+    threshold: None = None
 
     @property
     def version(self) -> str:
@@ -102,6 +107,7 @@ class TruthLabels:
     """Labels from outside, such as store checks: pairs x weeks; those of earlier weeks are known.
 
     ``weight``: how many pairs a label stands for, where some pairs were likelier to be looked at than others.
+    ``threshold``: the share from which on a truth in shares is an anomaly; None where it says yes or no.
     """
 
     known: BoolArray
@@ -110,6 +116,7 @@ class TruthLabels:
     version: str = LABEL_VERSION
     weeks_after: int = 0
     weight: npt.NDArray[np.float32] | None = None
+    threshold: float | None = None
 
     def of(self, panel: Panel, t: int) -> Labels:
         known = self.known[:, t] & panel.observed[:, t]
@@ -178,6 +185,7 @@ class PastView:
         self.panel = panel.until(t)
         self.t = t
         self.rule = labels.rule
+        self.threshold = labels.threshold
         self.memory = memory if memory is not None else Memory()
         self._labels = labels.until(t)
 

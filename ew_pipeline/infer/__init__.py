@@ -1,1 +1,1 @@
-"""What the weeks and the shelf checks say of the anomaly parameters."""
+"""What weeks of sales and the shelf checks say of each record and of the anomaly parameters."""

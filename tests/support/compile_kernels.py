@@ -11,6 +11,10 @@ import sys
 import numpy as np
 
 from ew_pipeline import EntrywiseDetector
+from ew_pipeline.backtest.history import history_of
+from ew_pipeline.infer.follow import follow, infer
+from ew_pipeline.infer.parameters import START
+from ew_pipeline.infer.smooth import smooth
 from ew_pipeline.intake.history import trailing_level
 from ew_pipeline.method.sales_matrix import SalesMatrix
 from ew_pipeline.simulate import ChainSettings, simulate_chain
@@ -46,6 +50,10 @@ def second_half() -> None:
     week = str(table["week"].max())
     SalesMatrix.from_long(table, week)
     trailing_level(table, week)
+    panel = history_of(table, None, "explicit", 5, "the chain").panel
+    followed = follow(panel, START, until=6)
+    infer(panel, followed, START)
+    smooth(panel, followed, START, np.arange(3))
 
 
 HALVES = {"first": first_half, "second": second_half}
