@@ -1,0 +1,174 @@
+"""An oracle computes what a person would by listing all histories, and it is the floor on both chains."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import nbinom
+
+from ew_pipeline.backtest.backtest import backtest
+from ew_pipeline.backtest.history import history_of
+from ew_pipeline.backtest.oracles import (
+    HEALTHY,
+    OUT,
+    WRONG,
+    Told,
+    Weeks,
+    oracle,
+    tell_chain,
+    tell_shelves,
+    wrong_probability,
+)
+from ew_pipeline.backtest.priced import cost_ratio
+from ew_pipeline.backtest.simple_policies import Ignore, TrailingRule
+from ew_pipeline.backtest.view import TruthLabels
+from ew_pipeline.core.errors import UsageError
+from ew_pipeline.simulate import ChainSettings, ShelfSettings, simulate_chain, simulate_shelves
+
+KEYS = ["store_id", "sku_id", "week"]
+TOLD = Told(
+    kind=np.array([HEALTHY, WRONG, OUT]),
+    start=np.array([0.8, 0.15, 0.05]),
+    new=np.array([0.98, 0.01, 0.01]),
+    move=np.array([[0.9, 0.06, 0.04], [0.3, 0.65, 0.05], [0.5, 0.1, 0.4]]),
+    left=np.array([[1.0, 0.9], [0.1, 0.4], [0.3, 0.3]]),
+    spread=(0.2, 0.3),
+)
+
+
+def weeks_of(units, expected, known_out=None) -> Weeks:
+    count = len(units)
+    ids = np.array([f"P{k}" for k in range(count)])
+    return Weeks(
+        ids, ids, tuple(f"2026-W{k + 1:02d}" for k in range(len(units[0]))), np.array(units), np.array(expected),
+        known_out if known_out is None else np.array(known_out),
+    )  # fmt: skip
+
+
+def by_hand(units, expected, known_out=None) -> list[float]:
+    """P(wrong) of each week by the sum over all histories of states."""
+    found = []
+    for t in range(len(units)):
+        weight = np.zeros(3)
+        for path in product(range(3), repeat=t + 1):
+            p = TOLD.start[path[0]]
+            for k, state in enumerate(path):
+                p *= 1.0 if k == 0 else TOLD.move[path[k - 1], state]
+                if np.isnan(units[k]):
+                    continue
+                size = 1 / (0.2 + 0.3 / expected[k])
+                means = TOLD.left[state] * expected[k]
+                p *= nbinom.pmf(units[k], size, size / (size + means)).mean()
+                if known_out is not None and known_out[k] != (state == OUT):
+                    p = 0.0
+            weight[path[-1]] += p
+        found.append(weight[WRONG] / weight.sum())
+    return found
+
+
+def test_the_forward_pass_is_the_sum_over_all_histories():
+    units, expected = [4.0, 0.0, 1.0, np.nan, 0.0], [5.0, 4.0, 6.0, 5.0, 3.0]
+    out = [False, False, True, False, False]
+    for known in (None, out):
+        got = wrong_probability(weeks_of([units], [expected], None if known is None else [known]), TOLD)
+        np.testing.assert_allclose(got[0], by_hand(units, expected, known), rtol=1e-9)
+    assert by_hand(units, expected, out)[2] == 0
+
+
+def test_a_pair_that_is_launched_later_starts_anew_and_is_unknown_before():
+    nan = np.nan
+    got = wrong_probability(weeks_of([[nan, nan, 3.0]], [[nan, nan, 3.0]]), TOLD)[0]
+    size, likelihood = 1 / 0.3, []
+    for left in TOLD.left:
+        likelihood.append(nbinom.pmf(3, size, size / (size + left * 3)).mean())
+    expected = TOLD.new * likelihood
+    np.testing.assert_allclose(got, [0, 0, expected[WRONG] / expected.sum()])
+
+
+@pytest.fixture(scope="module")
+def shelves():
+    return simulate_shelves(ShelfSettings(stores=20, skus=80, weeks=26), 2)
+
+
+def scored(chain, found, label: str) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    rows = chain.truth.merge(chain.sales, on=KEYS)
+    rows = rows[rows["week"].cat.codes >= 10].reset_index(drop=True)
+    probability = np.empty(len(rows))
+    for week, at in rows.groupby("week", observed=True).groups.items():
+        some = rows.loc[at]
+        probability[at] = found.of_week(
+            str(week), some["store_id"].to_numpy(dtype=np.str_), some["sku_id"].to_numpy(dtype=np.str_)
+        )
+    return probability, rows[label].to_numpy(dtype=bool), rows
+
+
+@pytest.mark.parametrize(("on_hand", "most"), [(False, 0.5), (True, 0.45)])
+def test_the_oracle_of_shelves_is_calibrated_and_pays(shelves, on_hand, most):
+    p, wrong, rows = scored(shelves, oracle(shelves, on_hand=on_hand), "wrong")
+    assert cost_ratio(p, wrong) < most
+    assert p.sum() == pytest.approx(wrong.sum(), rel=0.1)
+    for low, high in ((0.02, 0.2), (0.2, 0.6), (0.6, 0.95)):
+        inside = (p > low) & (p <= high)
+        assert wrong[inside].mean() == pytest.approx(p[inside].mean(), rel=0.25)
+    out = rows["on_hand"].to_numpy() <= 0
+    assert out.any()
+    assert (p[out] == 0).all() == on_hand
+
+
+def test_the_record_helps(shelves):
+    costs = [
+        cost_ratio(*scored(shelves, oracle(shelves, on_hand=seen), "wrong")[:2]) for seen in (False, True)
+    ]
+    assert costs[1] < costs[0]
+
+
+def test_the_oracle_of_simulate_chain_is_calibrated_and_pays():
+    chain = simulate_chain(ChainSettings(stores=30, skus=120, weeks=26), 3)
+    p, wrong, _ = scored(chain, oracle(chain), "phantom")
+    assert cost_ratio(p, wrong) < 0.85
+    assert p.sum() == pytest.approx(wrong.sum(), rel=0.1)
+    with pytest.raises(UsageError, match="no record"):
+        oracle(chain, on_hand=True)
+
+
+@pytest.mark.parametrize("on_hand", [False, True])
+def test_where_nothing_is_wrong_the_oracle_says_so(on_hand):
+    chain = simulate_shelves(ShelfSettings.nothing_wrong(stores=6, skus=20, weeks=10), 0)
+    assert oracle(chain, on_hand=on_hand).probability.max() < 1e-6
+    none = simulate_chain(ChainSettings.small(weeks=8, phantom_rate=0.0), 0)
+    assert oracle(none).probability.max() == 0
+
+
+@pytest.mark.parametrize("kind", ["chain", "shelves"])
+def test_later_weeks_change_nothing_but_what_was_told(kind, shelves):
+    if kind == "shelves":
+        told, weeks = tell_shelves(shelves, on_hand=True)
+    else:
+        told, weeks = tell_chain(simulate_chain(ChainSettings.small(weeks=12), 1))
+    units = weeks.units.copy()
+    units[:, 8:] = units[::-1, 8:]
+    other = Weeks(weeks.store_ids, weeks.sku_ids, weeks.weeks, units, weeks.expected, weeks.known_out)
+    one, two = wrong_probability(weeks, told), wrong_probability(other, told)
+    np.testing.assert_array_equal(one[:, :8], two[:, :8])
+    assert not np.array_equal(one[:, 8:], two[:, 8:])
+
+
+def test_an_oracle_is_a_policy_of_the_backtest(shelves):
+    frame = shelves.sales.astype(dict.fromkeys(KEYS, "str"))[[*KEYS, "units"]]
+    panel = history_of(frame, None, "explicit", 5, "simulated").panel
+    truth = shelves.truth
+    rows = panel.rows_of(truth["store_id"].astype(str), truth["sku_id"].astype(str))
+    wrong = np.zeros(panel.units.shape, dtype=np.bool_)
+    column = truth["week"].cat.codes.to_numpy()
+    wrong[rows[rows >= 0], column[rows >= 0]] = truth["wrong"].to_numpy()[rows >= 0]
+    labels = TruthLabels(np.ones_like(wrong), wrong)
+    policies = (Ignore(), TrailingRule(), oracle(shelves), oracle(shelves, on_hand=True))
+    measured = backtest(panel, [20, 22, 24], policies, labels).policies
+    assert measured["oracle-on-hand"].cost_ratio <= measured["oracle"].cost_ratio < 0.5
+    assert measured["trailing"].cost_ratio > 1.0
+    other = simulate_shelves(ShelfSettings(stores=6, skus=20, weeks=26), 0)
+    with pytest.raises(UsageError, match="another chain"):
+        backtest(panel, [20], (oracle(other),), labels)
