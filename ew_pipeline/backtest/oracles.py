@@ -41,6 +41,7 @@ class Told:
     kind : S; HEALTHY, WRONG or OUT.
     start, new : S; distribution in the first week of all, and in the first week of a pair launched later.
     move : S x S; probability of the next week's state, by row.
+    repaired : S; distribution after a check, before the next week's move.
     left : S x C; shares of the expected demand that finds goods.
     spread : (a, b) of sales given their mean: 1 / size = a + b / expected demand.
     """
@@ -49,6 +50,7 @@ class Told:
     start: Float
     new: Float
     move: Float
+    repaired: Float
     left: Float
     spread: tuple[float, float]
 
@@ -58,6 +60,7 @@ class Weeks:
     """A chain as pairs x weeks; NaN where not ranged (``expected``) or not reported (``units``).
 
     ``known_out``: the record was 0 or less at the week's end; None when the oracle must not see the record.
+    ``checked``: somebody was at the shelf after the week and set the record right; None: it is not told.
     """
 
     store_ids: npt.NDArray[np.str_]
@@ -66,6 +69,7 @@ class Weeks:
     units: Float
     expected: Float
     known_out: Bool | None = None
+    checked: Bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +98,18 @@ class Oracle:
         return np.asarray(self.probability[at, self.weeks.index(week)], dtype=np.float64)
 
 
-def oracle(chain: SimulatedChain | ShelfChain, *, on_hand: bool = False) -> Oracle:
-    """Return the oracle of a simulated chain; with ``on_hand`` it also sees whether the record is above 0."""
+def oracle(chain: SimulatedChain | ShelfChain, *, on_hand: bool = False, checks: bool = False) -> Oracle:
+    """Return the oracle of a simulated chain.
+
+    With ``on_hand`` it also sees whether the record is above 0; with ``checks`` which shelves were checked
+    after earlier weeks. In a closed loop, make it again after every week: nothing else is kept.
+    """
     if isinstance(chain, SimulatedChain):
         if on_hand:
             raise UsageError("simulate_chain has no record of stock", "use on_hand=False.")
-        told, weeks = tell_chain(chain)
+        told, weeks = tell_chain(chain, checks=checks)
     else:
-        told, weeks = tell_shelves(chain, on_hand=on_hand)
+        told, weeks = tell_shelves(chain, on_hand=on_hand, checks=checks)
     pairs = pd.MultiIndex.from_arrays([weeks.store_ids, weeks.sku_ids])
     name = "oracle-on-hand" if on_hand else "oracle"
     return Oracle(name, pairs, weeks.weeks, wrong_probability(weeks, told))
@@ -117,6 +125,8 @@ def wrong_probability(weeks: Weeks, told: Told) -> Float:
     for t in range(n):
         ranged = ~np.isnan(weeks.expected[:, t])
         if t:
+            if weeks.checked is not None:
+                belief[weeks.checked[:, t - 1]] = told.repaired
             belief = belief @ told.move
             belief[ranged & ~before] = told.new
         seen = np.flatnonzero(ranged & ~np.isnan(weeks.units[:, t]))
@@ -140,10 +150,11 @@ def _likelihood(units: Float, expected: Float, told: Told) -> Float:
     return np.asarray(np.exp(log_density).mean(axis=2))
 
 
-def tell_shelves(chain: ShelfChain, *, on_hand: bool) -> tuple[Told, Weeks]:
+def tell_shelves(chain: ShelfChain, *, on_hand: bool, checks: bool = False) -> tuple[Told, Weeks]:
     """Return what the truth of a chain by shelves says of states, moves and spread, and its weeks.
 
-    A state is a kind of record and a bin of the share of demand that is lost; moves are counted.
+    A state is a kind of record and a bin of the share of demand that is lost; moves are counted where
+    nobody checked.
     """
     truth = chain.truth.merge(chain.sales[[*KEYS, "units", "on_hand"]], on=KEYS, how="left")
     table = _Table(truth)
@@ -156,7 +167,8 @@ def tell_shelves(chain: ShelfChain, *, on_hand: bool) -> tuple[Told, Weeks]:
     total = 3 * bins
 
     here, after = state[:, :-1].ravel(), state[:, 1:].ravel()
-    both = (here >= 0) & (after >= 0)
+    checked = table.checked(chain.checks)
+    both = (here >= 0) & (after >= 0) & ~checked[:, :-1].ravel()
     share = _shares(state[state >= 0], total)
     moves = np.bincount(here[both] * total + after[both], minlength=total**2).reshape(total, total)
     launched = (here < 0) & (after >= 0)
@@ -170,23 +182,28 @@ def tell_shelves(chain: ShelfChain, *, on_hand: bool) -> tuple[Told, Weeks]:
         start=_shares(state[:, 0][state[:, 0] >= 0], total),
         new=_shares(after[launched], total) if launched.any() else share,
         move=(moves + share) / (moves + share).sum(axis=1, keepdims=True),
+        repaired=_shares(state[(state >= 0) & (kind != WRONG)], total),
         left=np.maximum(left, LEAST_LEFT)[:, None],
         spread=_fit_spread(units[full], expected[full]),
     )
     known_out = table.of(truth["on_hand"]) <= 0 if on_hand else None
-    return told, table.weeks(units, expected, known_out)
+    return told, table.weeks(units, expected, known_out, checked if checks else None)
 
 
-def tell_chain(chain: SimulatedChain) -> tuple[Told, Weeks]:
+def tell_chain(chain: SimulatedChain, *, checks: bool = False) -> tuple[Told, Weeks]:
     """Return the states of ``simulate_chain``: healthy, the first week of an event, and its later weeks.
 
-    Onset and repair are counted in the truth (checks repair records, too); the losses follow the settings.
+    Onset and repair are counted in the truth; the losses follow the settings. Repairs by checks count as
+    repairs unless the oracle is told of ``checks``.
     """
     truth = chain.truth.merge(chain.sales[[*KEYS, "units"]], on=KEYS, how="left")
     table = _Table(truth)
     phantom = table.of(truth["phantom"])
     here, after = phantom[:, :-1], phantom[:, 1:]
     both = ~np.isnan(here) & ~np.isnan(after)
+    checked = table.checked(chain.checks) if checks else None
+    if checked is not None:
+        both &= ~checked[:, :-1]
     onset = float(after[both & (here == 0)].mean())
     stay = float(after[both & (here == 1)].mean()) if (both & (here == 1)).any() else 0.0
     weight, loss = _losses(float(chain.settings.by_week("phantom_depth").mean()))
@@ -209,10 +226,12 @@ def tell_chain(chain: SimulatedChain) -> tuple[Told, Weeks]:
         start=start,
         new=new,
         move=move,
+        repaired=np.eye(1 + 2 * n)[0],
         left=np.maximum(np.vstack([np.ones((1, FIRST_DAYS.size)), first, later]), LEAST_LEFT),
         spread=(float((1 / chain.settings.by_week("dispersion_size")).mean()), 0.0),
     )
-    return told, table.weeks(table.of(truth["units"]), table.of(truth["expected_units"]))
+    units, expected = table.of(truth["units"]), table.of(truth["expected_units"])
+    return told, table.weeks(units, expected, checked=checked)
 
 
 class _Table:
@@ -232,8 +251,19 @@ class _Table:
         table[self.row, self.column] = np.asarray(values, dtype=np.float64)
         return table
 
-    def weeks(self, units: Float, expected: Float, known_out: Bool | None = None) -> Weeks:
-        return Weeks(self.store_ids, self.sku_ids, self.labels, units, expected, known_out)
+    def checked(self, checks: pd.DataFrame) -> Bool:
+        """Return where somebody was at the shelf."""
+        made = checks[checks["outcome"] != "not_checked"]
+        pairs = pd.MultiIndex.from_arrays([self.store_ids, self.sku_ids])
+        asked = pd.MultiIndex.from_frame(made[["store_id", "sku_id"]].astype("str"))
+        found = np.zeros((self.store_ids.size, len(self.labels)), dtype=np.bool_)
+        found[pairs.get_indexer(asked), pd.Index(self.labels).get_indexer(made["week"].astype("str"))] = True
+        return found
+
+    def weeks(
+        self, units: Float, expected: Float, known_out: Bool | None = None, checked: Bool | None = None
+    ) -> Weeks:
+        return Weeks(self.store_ids, self.sku_ids, self.labels, units, expected, known_out, checked)
 
 
 def _shares(states: Int64, total: int) -> Float:

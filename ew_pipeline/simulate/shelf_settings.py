@@ -83,9 +83,9 @@ class ShelfSettings:
     ranged_share: float = 0.9
     median_units: float = 4.0
     demand_level: Schedule = 1.0
-    dispersion_size: float = 6.0
-    basket_units: float = 1.2
-    level_drift: float = 0.04
+    dispersion_size: float = 8.0
+    basket_units: float = 1.1
+    level_drift: float = 0.02
     season_amplitude: float = 0.2
     store_shock: float = 0.06
     event_rate: float = 0.01

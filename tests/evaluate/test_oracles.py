@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -26,7 +27,7 @@ from ew_pipeline.backtest.priced import cost_ratio
 from ew_pipeline.backtest.simple_policies import Ignore, TrailingRule
 from ew_pipeline.backtest.view import TruthLabels
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.simulate import ChainSettings, ShelfSettings, simulate_chain, simulate_shelves
+from ew_pipeline.simulate import ChainSettings, ShelfSettings, Shelves, simulate_chain, simulate_shelves
 
 KEYS = ["store_id", "sku_id", "week"]
 TOLD = Told(
@@ -34,18 +35,17 @@ TOLD = Told(
     start=np.array([0.8, 0.15, 0.05]),
     new=np.array([0.98, 0.01, 0.01]),
     move=np.array([[0.9, 0.06, 0.04], [0.3, 0.65, 0.05], [0.5, 0.1, 0.4]]),
+    repaired=np.array([0.7, 0.0, 0.3]),
     left=np.array([[1.0, 0.9], [0.1, 0.4], [0.3, 0.3]]),
     spread=(0.2, 0.3),
 )
 
 
-def weeks_of(units, expected, known_out=None) -> Weeks:
-    count = len(units)
-    ids = np.array([f"P{k}" for k in range(count)])
-    return Weeks(
-        ids, ids, tuple(f"2026-W{k + 1:02d}" for k in range(len(units[0]))), np.array(units), np.array(expected),
-        known_out if known_out is None else np.array(known_out),
-    )  # fmt: skip
+def weeks_of(units, expected, known_out=None, checked=None) -> Weeks:
+    ids = np.array([f"P{k}" for k in range(len(units))])
+    labels = tuple(f"2026-W{k + 1:02d}" for k in range(len(units[0])))
+    flags = (value if value is None else np.array(value) for value in (known_out, checked))
+    return Weeks(ids, ids, labels, np.array(units), np.array(expected), *flags)
 
 
 def by_hand(units, expected, known_out=None) -> list[float]:
@@ -86,6 +86,18 @@ def test_a_pair_that_is_launched_later_starts_anew_and_is_unknown_before():
         likelihood.append(nbinom.pmf(3, size, size / (size + left * 3)).mean())
     expected = TOLD.new * likelihood
     np.testing.assert_allclose(got, [0, 0, expected[WRONG] / expected.sum()])
+
+
+def test_after_a_check_the_past_no_longer_matters():
+    checked = [[False, True, False]] * 2
+    got = wrong_probability(
+        weeks_of([[5.0, 5.0, 0.0], [0.0, 0.0, 0.0]], [[4.0] * 3] * 2, None, checked), TOLD
+    )
+    assert got[0, 1] < got[1, 1]
+    assert got[0, 2] == got[1, 2]
+    start = TOLD.repaired @ TOLD.move
+    again = wrong_probability(weeks_of([[0.0]], [[4.0]]), replace(TOLD, start=start))
+    np.testing.assert_allclose(got[0, 2], again[0, 0])
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +144,32 @@ def test_the_oracle_of_simulate_chain_is_calibrated_and_pays():
     assert p.sum() == pytest.approx(wrong.sum(), rel=0.1)
     with pytest.raises(UsageError, match="no record"):
         oracle(chain, on_hand=True)
+
+
+def test_in_a_closed_loop_the_oracle_is_told_of_checks_and_its_checks_pay():
+    """Ten weeks of checks where a check is worth it at equal costs; beside it the same chain without."""
+    chosen = ShelfSettings(stores=10, skus=40, weeks=24)
+    loop = Shelves(chosen, 4)
+    for week in range(chosen.weeks):
+        loop.run_week()
+        if week >= 14:
+            found = oracle(loop.chain(), on_hand=True, checks=True)
+            pairs = found.pairs[found.probability[:, -1] > 0.5].to_frame(index=False, name=KEYS[:2])
+            loop.check(pairs)
+    chain, alone = loop.chain(), simulate_shelves(chosen, 4)
+    last = [one.truth[one.truth["week"].cat.codes >= 18] for one in (chain, alone)]
+    assert last[0]["wrong"].mean() < 0.6 * last[1]["wrong"].mean()
+    assert (chain.checks["outcome"] == "confirmed").mean() > 0.6
+    told, forgets = (
+        scored(chain, oracle(chain, on_hand=True, checks=flag), "wrong") for flag in (True, False)
+    )
+    assert cost_ratio(*told[:2]) < cost_ratio(*forgets[:2])
+
+
+def test_the_checks_of_simulate_chain_are_evidence():
+    chain = simulate_chain(ChainSettings(stores=30, skus=60, weeks=20, random_checks_per_store=10), 3)
+    costs = [cost_ratio(*scored(chain, oracle(chain, checks=flag), "phantom")[:2]) for flag in (True, False)]
+    assert costs[0] < costs[1]
 
 
 @pytest.mark.parametrize("on_hand", [False, True])

@@ -1,4 +1,4 @@
-"""Goods are conserved, stores order on the record, records go wrong only by errors, and checks repair them."""
+"""Goods are conserved, orders follow the record, records go wrong only by errors, and checks repair them."""
 
 from __future__ import annotations
 
