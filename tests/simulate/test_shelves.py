@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,14 +83,18 @@ RISKS = Risks(
     theft=np.full(1, 0.5),
     damage=np.full(1, 0.5),
     count=0.5,
+    notice=0.0,
     found=0.5,
     theft_units=4.0,
 )
 
 
-def day_of(stock: Stock, demand: int, supplied: bool = True, **luck: float) -> tuple[Stock, Day]:
+def day_of(
+    stock: Stock, demand: int, supplied: bool = True, notice: float = 0.0, **luck: float
+) -> tuple[Stock, Day]:
     ordering = Ordering(reorder=text(3), case=text(6), supplied=np.array([supplied]))
-    return run_day(stock, np.ones(1), 1.0, RISKS, ordering, Told(demand), Told(**luck))
+    risks = replace(RISKS, notice=notice)
+    return run_day(stock, np.ones(1), 1.0, risks, ordering, Told(demand), Told(**luck))
 
 
 def stock_of(shelf: int, record: int, arriving: tuple[int, int] = (0, 0), misplaced: int = 0) -> Stock:
@@ -133,6 +138,15 @@ def test_orders_are_made_on_the_record_and_not_on_the_shelf():
 def test_what_is_on_order_counts_and_a_short_supplier_sends_nothing():
     assert int(day_of(stock_of(0, 0, (0, 6)), 0)[1].ordered[0]) == 0
     assert int(day_of(stock_of(0, 0), 0, supplied=False)[1].ordered[0]) == 0
+
+
+def test_customers_who_miss_goods_on_record_lead_to_a_count():
+    missed = day_of(stock_of(1, 9), demand=3, notice=0.5, count=0.8)  # 1 - .5 (count) * .5² (two missed)
+    assert bool(missed[1].counted[0])
+    assert held(missed[0])[:3] == (0, 0, 0)
+    assert not day_of(stock_of(1, 9), demand=3, notice=0.5, count=0.9)[1].counted[0]
+    assert not day_of(stock_of(3, 9), demand=3, notice=0.5, count=0.8)[1].counted[0]  # nobody missed any
+    assert not day_of(stock_of(0, 0), demand=3, notice=0.5, count=0.8)[1].counted[0]  # known out of stock
 
 
 # ---------------------------------------------------------------- goods and records of a whole chain
