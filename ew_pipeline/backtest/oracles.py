@@ -10,7 +10,7 @@ goods. Given the state, sales are negative binomial around that share of the exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ class Weeks:
 
     ``known_out``: the record was 0 or less at the week's end; None when the oracle must not see the record.
     ``checked``: somebody was at the shelf after the week and set the record right; None: it is not told.
+    ``proneness``: factor per pair on the probability that its record goes wrong; None: all are alike.
     """
 
     store_ids: npt.NDArray[np.str_]
@@ -70,6 +71,7 @@ class Weeks:
     expected: Float
     known_out: Bool | None = None
     checked: Bool | None = None
+    proneness: Float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,18 +100,26 @@ class Oracle:
         return np.asarray(self.probability[at, self.weeks.index(week)], dtype=np.float64)
 
 
-def oracle(chain: SimulatedChain | ShelfChain, *, on_hand: bool = False, checks: bool = False) -> Oracle:
+def oracle(
+    chain: SimulatedChain | ShelfChain, *, on_hand: bool = False, checks: bool = False, by_sku: bool = False
+) -> Oracle:
     """Return the oracle of a simulated chain.
 
     With ``on_hand`` it also sees whether the record is above 0; with ``checks`` which shelves were checked
-    after earlier weeks. In a closed loop, make it again after every week: nothing else is kept.
+    after earlier weeks; with ``by_sku`` how prone each SKU of a chain by shelves is. In a closed loop, make
+    it again after every week: it keeps nothing.
     """
     if isinstance(chain, SimulatedChain):
         if on_hand:
             raise UsageError("simulate_chain has no record of stock", "use on_hand=False.")
+        if by_sku:
+            raise UsageError("all SKUs of simulate_chain are alike", "use by_sku=False.")
         told, weeks = tell_chain(chain, checks=checks)
     else:
         told, weeks = tell_shelves(chain, on_hand=on_hand, checks=checks)
+        if by_sku:
+            prone = chain.skus.set_index(chain.skus["sku_id"].astype("str"))["proneness"]
+            weeks = replace(weeks, proneness=prone.reindex(weeks.sku_ids).to_numpy(dtype=np.float64))
     pairs = pd.MultiIndex.from_arrays([weeks.store_ids, weeks.sku_ids])
     name = "oracle-on-hand" if on_hand else "oracle"
     return Oracle(name, pairs, weeks.weeks, wrong_probability(weeks, told))
@@ -127,7 +137,7 @@ def wrong_probability(weeks: Weeks, told: Told) -> Float:
         if t:
             if weeks.checked is not None:
                 belief[weeks.checked[:, t - 1]] = told.repaired
-            belief = belief @ told.move
+            belief = _next_week(belief, told, weeks.proneness)
             belief[ranged & ~before] = told.new
         seen = np.flatnonzero(ranged & ~np.isnan(weeks.units[:, t]))
         belief[seen] *= _likelihood(weeks.units[seen, t], weeks.expected[seen, t], told)
@@ -138,6 +148,20 @@ def wrong_probability(weeks: Weeks, told: Told) -> Float:
         found[ranged, t] = belief[ranged][:, wrong].sum(axis=1)
         before = ranged
     return found
+
+
+def _next_week(belief: Float, told: Told, proneness: Float | None) -> Float:
+    """Return the belief one week later; onsets are as probable as the pair is prone to them."""
+    moved = belief @ told.move
+    if proneness is None:
+        return moved
+    wrong = told.kind == WRONG
+    onset = belief[:, ~wrong] @ told.move[np.ix_(~wrong, wrong)]
+    moved[:, wrong] += (proneness[:, None] - 1) * onset
+    others = moved[:, ~wrong]
+    room = np.maximum(1 - moved[:, wrong].sum(axis=1, keepdims=True), 0)
+    moved[:, ~wrong] = others * room / np.maximum(others.sum(axis=1, keepdims=True), 1e-300)
+    return moved
 
 
 def _likelihood(units: Float, expected: Float, told: Told) -> Float:
@@ -255,9 +279,10 @@ class _Table:
         """Return where somebody was at the shelf."""
         made = checks[checks["outcome"] != "not_checked"]
         pairs = pd.MultiIndex.from_arrays([self.store_ids, self.sku_ids])
+        weeks = pd.Index(made["week"].astype("str"))
         asked = pd.MultiIndex.from_frame(made[["store_id", "sku_id"]].astype("str"))
         found = np.zeros((self.store_ids.size, len(self.labels)), dtype=np.bool_)
-        found[pairs.get_indexer(asked), pd.Index(self.labels).get_indexer(made["week"].astype("str"))] = True
+        found[pairs.get_indexer(asked), pd.Index(self.labels).get_indexer(weeks)] = True
         return found
 
     def weeks(

@@ -82,9 +82,8 @@ def draw_assortment(settings: ShelfSettings, seed: int) -> Assortment:
     price = np.round(3.5 * np.exp(0.7 * _normal(own[:, 1], own[:, 2])), 2) + 0.1
     popularity = np.exp(0.8 * _normal(own[:, 3], own[:, 4]))
     ratio = settings.sku_onset_ratio
-    proneness = ratio ** own[:, 5]
-    if ratio > 1:
-        proneness *= np.log(ratio) / (ratio - 1)  # the mean of the log-uniform law is 1
+    proneness = np.where(own[:, 5] < settings.prone_share, ratio, 1.0)
+    proneness /= 1 + (ratio - 1) * settings.prone_share  # its mean over SKUs stays 1
 
     rng = stream(seed, "shelf stores")
     size = rng.lognormal(0, 0.4, size=stores)

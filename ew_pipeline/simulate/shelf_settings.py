@@ -15,6 +15,7 @@ from ew_pipeline.simulate.settings import (
 
 RATES = ("late_store_rate", "churn", "shortage_rate", "theft_rate", "damage_rate")
 SHARES = ("misplaced_share", "miscount_share", "count_rate")
+PROBABILITIES = ("notice_share", "promo_rate", "event_rate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +70,9 @@ class ShelfSettings:
     notice_share
         Probability that a customer's unit that the shelf lacks, and the record does not, leads to a count: an
         empty place of a fast seller is noticed sooner.
-    sku_onset_ratio
-        Ratio of the worst to the best SKU in all error rates (log-uniform, mean 1); 1 makes all SKUs alike.
+    sku_onset_ratio, prone_share
+        How many times as often things go wrong with some SKUs than with the others, and the share of these
+        SKUs. The mean over all SKUs stays as it is; a ratio of 1 makes all SKUs alike.
     late_store_rate
         Probability that a store's data for a week are missing (Schedule).
     explicit_zeros
@@ -111,6 +113,7 @@ class ShelfSettings:
     count_rate: Schedule = 0.08
     notice_share: float = 0.02
     sku_onset_ratio: float = 1.0
+    prone_share: float = 0.2
     late_store_rate: Schedule = 0.01
     explicit_zeros: bool = True
 
@@ -141,7 +144,14 @@ class ShelfSettings:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("lead_in_weeks", "phase_out_weeks", "safety", "level_drift", "store_shock"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "not negative")
-        for name in ("notice_share", "ranged_share", "promo_rate", "promo_price_cut", "event_rate"):
+        for name in (
+            "notice_share",
+            "prone_share",
+            "ranged_share",
+            "promo_rate",
+            "promo_price_cut",
+            "event_rate",
+        ):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")
         for name in ("median_units", "dispersion_size", "promo_uplift"):
             require(getattr(self, name) > 0, name, getattr(self, name), "positive")

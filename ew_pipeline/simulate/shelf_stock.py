@@ -171,7 +171,7 @@ def geometric(luck: FloatArray, mean: float) -> IntArray:
     """Return geometric numbers of at least 1 from uniform ones."""
     if mean <= 1.0:
         return np.ones(luck.size, dtype=np.int64)
-    return 1 + np.floor(np.log1p(-luck) / np.log1p(-1 / mean)).astype(np.int64)
+    return np.asarray(1 + np.floor(np.log1p(-luck) / np.log1p(-1 / mean)), dtype=np.int64)
 
 
 def _wrong_count(happens: FloatArray, luck: FloatArray, risk: FloatArray, delivered: IntArray) -> IntArray:

@@ -12,6 +12,7 @@ from scipy.stats import nbinom
 
 from ew_pipeline.backtest.backtest import backtest
 from ew_pipeline.backtest.history import history_of
+from ew_pipeline.backtest.metrics import average_precision
 from ew_pipeline.backtest.oracles import (
     HEALTHY,
     OUT,
@@ -135,6 +136,17 @@ def test_the_record_helps(shelves):
         cost_ratio(*scored(shelves, oracle(shelves, on_hand=seen), "wrong")[:2]) for seen in (False, True)
     ]
     assert costs[1] < costs[0]
+
+
+def test_knowing_the_prone_skus_ranks_better_where_skus_differ():
+    chain = simulate_shelves(ShelfSettings.median_1_5(stores=30, skus=80, weeks=26, sku_onset_ratio=10.0), 2)
+    ranked = [
+        average_precision(*scored(chain, oracle(chain, on_hand=True, by_sku=told), "wrong")[:2])
+        for told in (True, False)
+    ]
+    assert ranked[0] > 1.05 * ranked[1]
+    with pytest.raises(UsageError, match="alike"):
+        oracle(simulate_chain(ChainSettings.small(weeks=2), 0), by_sku=True)
 
 
 def test_the_oracle_of_simulate_chain_is_calibrated_and_pays():
