@@ -126,6 +126,7 @@ class Shelves:
         self.stock = Stock(zeros, zeros, zeros, np.zeros((settings.lead_days, size), dtype=np.int64))
         self._forecast = np.zeros(size)
         self._log_level = np.zeros(size)
+        self._wrong = np.zeros(size, dtype=np.bool_)  # in the week run last
         self._since = np.full(size, NEVER)
         self._short_from = np.zeros(settings.skus, dtype=np.int64)  # first and last day of a shortage
         self._short_until = np.full(settings.skus, -1)
@@ -154,8 +155,7 @@ class Shelves:
         Returns store_id, sku_id, week, outcome: "confirmed" when the record was wrong in that week, else
         "healthy". Whoever checks a shelf also counts it (``repair``): the record is right from then on.
         """
-        if self.weeks_done < 1:
-            raise UsageError("no week has been run yet", next_step="call run_week() before check()")
+        self._refuse_before_first_week()
         names = self._names()
         store = pd.Index(names["store_id"]).get_indexer(pd.Index(pairs["store_id"].astype("str")))
         sku = pd.Index(names["sku_id"]).get_indexer(pd.Index(pairs["sku_id"].astype("str")))
@@ -166,20 +166,21 @@ class Shelves:
         known = (store >= 0) & (place >= 0) & self._ranged()[at]
         _refuse_unknown(pairs[~known])
         at = np.unique(at)
-        wrong = self._since[at] != NEVER
         if repair:
             counted = np.zeros(self._store.size, dtype=np.bool_)
             counted[at] = True
             self.stock = count_stock(self.stock, counted)
+            self._since = np.where(counted, NEVER, self._since)
         made = {
             **self._keys(at, self._week - 1),
-            "outcome": np.where(wrong, 0, 1).astype(np.int8),
+            "outcome": np.where(self._wrong[at], 0, 1).astype(np.int8),
         }
         self._checks.append(made)
         return self._checks_frame([made])
 
     def chain(self) -> ShelfChain:
         """Return the tables of all weeks so far."""
+        self._refuse_before_first_week()
         names, lead_in = self._names(), self.settings.lead_in_weeks
         labels, skus = names["week"], self._launched()
         listed, delist = self.assortment, self.assortment.delist[:skus]
@@ -254,6 +255,7 @@ class Shelves:
             demand += day.demand
             days.append(day)
         wrong = (dark_days >= MOST_DAYS) & dark & (self.stock.record > 0)
+        self._wrong = wrong
         self._since = np.where(wrong, np.minimum(self._since, t), NEVER)
         usual = np.where(promo, units / settings.promo_uplift, units)
         self._forecast = self._forecast + FORECAST_WEIGHT * (usual - self._forecast)
@@ -402,6 +404,10 @@ class Shelves:
     def _checks_frame(self, checks: list[Columns]) -> pd.DataFrame:
         empty = {**self._keys(np.empty(0, dtype=np.int64), 0), "outcome": np.empty(0, dtype=np.int8)}
         return tables.frame([empty, *checks], {**self._names(), "outcome": list(OUTCOMES)})
+
+    def _refuse_before_first_week(self) -> None:
+        if self.weeks_done < 1:
+            raise UsageError("no week has been run yet", next_step="call run_week() first")
 
     def _costs(self, seen: IntArray, sku_ids: list[str]) -> pd.DataFrame:
         """Return what a visit costs, by department, and two weeks of lost margin, by SKU."""

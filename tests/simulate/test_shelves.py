@@ -429,7 +429,7 @@ def test_a_repaired_record_is_the_stock_and_an_unrepaired_one_is_not():
     before = shelves.stock
     assert set(shelves.check(pairs, repair=False)["outcome"]) == {"confirmed"}
     assert shelves.stock is before
-    shelves.check(pairs)
+    assert set(shelves.check(pairs)["outcome"]) == {"confirmed"}
     after = shelves.stock
     changed = (before.record != after.record) | (before.misplaced != after.misplaced)
     assert changed.sum() == len(pairs)
@@ -451,6 +451,8 @@ def test_shelves_that_are_not_there_are_refused(chain):
     shelves = Shelves(settings(weeks=1), 0)
     with pytest.raises(UsageError, match="no week"):
         shelves.check(nowhere)
+    with pytest.raises(UsageError, match="no week"):
+        shelves.chain()
     shelves.run_week()
     with pytest.raises(UsageError, match="S9999/K000001"):
         shelves.check(nowhere)
