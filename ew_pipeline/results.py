@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.decide.flags import ScoreTotals
+from ew_pipeline.decide.flags import DRAWN, ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta import OverWeeks
@@ -21,9 +20,6 @@ from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.sources import WeekSources
 from ew_pipeline.method.theta import Theta
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -147,9 +143,7 @@ class WeekResult:
     @property
     def random_checks(self) -> pd.DataFrame:
         """The pairs that were drawn to be checked although they are not flagged, with the chance of it."""
-        drawn = (
-            self.scores["random_check"] if "random_check" in self.scores else self.scores["flagged"] & False
-        )
+        drawn = self.scores[DRAWN] if DRAWN in self.scores else self.scores["flagged"] & False
         chance = float(drawn.sum()) / max(self.totals.pairs - self.totals.flagged, 1)
         return self.scores[drawn].reset_index(drop=True).assign(inclusion_probability=chance)
 

@@ -4,18 +4,30 @@ Numbers are compared bit for bit only where the same call is made twice. Two way
 a processor adds up in another order when arrays lie elsewhere in memory.
 """
 
-from browser import install_in_the_background
 from hypothesis import settings
+from support.browser import install_in_the_background
 
 # A shared machine can be slow for reasons that have nothing to do with the code under test.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
-pytest_plugins = ["started", "cpu", "warm_kernels"]
+pytest_plugins = ["support.started", "support.cpu", "support.warm_kernels", "support.ledgers"]
 
 # Files that run whole weeks or start servers go first: workers take files as they come, and a long one
 # at the end would leave the others without work.
-LONGEST_FIRST = ("golden/", "weekly/", "distribute/", "flows/", "track/", "monitor/", "serve/", "publish/")
+LONGEST_FIRST = (
+    "golden/",
+    "weekly/",
+    "cluster/",
+    "flows/",
+    "tracking/",
+    "backtest/",
+    "audit/",
+    "drift/",
+    "web/",
+    "ledger/",
+    "outputs/",
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -9,9 +9,9 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import cpu
 import pytest
-from started import WATCH, describe
+from support import cpu
+from support.started import WATCH, describe
 
 
 def taken() -> list[str]:

@@ -1,4 +1,4 @@
-"""The import rules: the algorithm stays pure, and importing does nothing."""
+"""The import rules: the method stays pure, heavy libraries wait for their use, and importing does nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.server
 ROOT = Path(__file__).resolve().parent.parent
 
-NOT_IN_THE_ALGORITHM = {
+NOT_IN_THE_METHOD = {
     "dask",
     "distributed",
     "great_expectations",
@@ -26,17 +26,36 @@ NOT_IN_THE_ALGORITHM = {
     "typer",
 }
 
+SERVICES = {"great_expectations", "mlflow", "prefect"}  # seconds each; a room loads them when it uses them
+
 # Asked in this order of one fresh interpreter: each question imports more than the one before.
 QUESTIONS = """
-import contextlib, importlib, io, json, pkgutil, sys
+import contextlib, importlib, io, json, multiprocessing.process, pkgutil, sys, threading
+
+PROCESSES = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
+started = []
+
+def watch(event, arguments):
+    if event in PROCESSES:
+        started.append(f"{event} {arguments[:2]}")
+
+def told(start):
+    def told_start(self):
+        started.append(repr(self))
+        start(self)
+    return told_start
+
+sys.addaudithook(watch)
+threading.Thread.start = told(threading.Thread.start)
+multiprocessing.process.BaseProcess.start = told(multiprocessing.process.BaseProcess.start)
 
 def libraries():
     return sorted({name.partition(".")[0] for name in sys.modules})
 
-def import_all(name):
+def import_all(name, without=()):
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith(without):
             importlib.import_module(module.name)
 
 answers = {}
@@ -45,11 +64,14 @@ with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
     import ew_pipeline
     answers["package"] = libraries()
     import_all("ew_pipeline.method")
-    answers["algorithm"] = libraries()
-    answers["modules"] = sorted(name for name in sys.modules if name.startswith("ew_pipeline."))
+    answers["method"] = libraries()
     from ew_pipeline import *
     answers["exported"] = ew_pipeline.__all__
+    import_all("ew_pipeline", ("ew_pipeline.intake.whole_numbers", "ew_pipeline.studies"))
+    answers["rooms"] = libraries()
+    answers["modules"] = sorted(name for name in sys.modules if name.startswith("ew_pipeline."))
     import_all("ew_pipeline")
+answers["started"] = started
 answers["printed"] = printed.getvalue()
 print(json.dumps(answers))
 """
@@ -78,9 +100,20 @@ def fresh(tmp_path_factory) -> dict[str, Any]:
     return found
 
 
-def test_the_algorithm_imports_only_numeric_libraries(fresh):
-    assert "ew_pipeline.method.factors" in fresh["modules"]  # the walk reached the modules
-    assert not NOT_IN_THE_ALGORITHM & set(fresh["algorithm"])
+def test_the_method_imports_only_numeric_libraries(fresh):
+    assert not NOT_IN_THE_METHOD & set(fresh["method"])
+
+
+def test_no_room_loads_a_service_before_it_is_used(fresh):
+    """`whole_numbers` is an expectation of Great Expectations, so it is left out; `flows/` is Prefect's."""
+    modules = set(fresh["modules"])
+    assert {f"ew_pipeline.{name}" for name in ("cli.up", "method.factors", "tracking.worker")} <= modules
+    assert "ew_pipeline.studies.ensemble" not in modules  # a study may load what it likes
+    assert not SERVICES & set(fresh["rooms"])
+
+
+def test_importing_every_module_starts_no_process_and_no_thread(fresh):
+    assert fresh["started"] == []
 
 
 def test_importing_every_module_prints_nothing_and_leaves_no_files(fresh):

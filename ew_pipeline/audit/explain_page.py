@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ew_pipeline.audit.explain import Explanation, Neighbour
+from ew_pipeline.outputs.page import page_environment
 
 BAR_WIDTH, BAR_HEIGHT, BAR_BOTTOM = 46, 100, 130
 TEXT_BAR = 30
@@ -46,16 +47,7 @@ def _neighbours(title: str, rows: tuple[Neighbour, ...]) -> Iterator[str]:
 
 def page(explanation: Explanation, links: Mapping[str, str] | None = None) -> str:
     """The page as HTML: one file, nothing loaded from elsewhere. ``links``: addresses by name, on top."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("ew_pipeline.audit"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("explain.html.jinja")
+    template = page_environment("ew_pipeline.audit").get_template("explain.html.jinja")
     return template.render(e=explanation, bars=_bars(explanation), links=links or {})
 
 

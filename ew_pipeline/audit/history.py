@@ -15,6 +15,8 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import ConfigRole, Ledger, Publication, Run
 from ew_pipeline.ledger.records import now
 
+PER_PAIR = ("scores.parquet", "model/*/arrays.npz")
+
 
 @dataclass(frozen=True)
 class LiveWeek:
@@ -60,9 +62,6 @@ def parse_moment(text: str, time_zone: str) -> dt.datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
 
 
-PER_PAIR = ("scores.parquet", "model/*/arrays.npz")
-
-
 @dataclass(frozen=True)
 class Pruned:
     """The per-pair files of one run."""
@@ -76,7 +75,9 @@ class Pruned:
 def prune(ledger: Ledger, keep_weeks: int, *, by: str, dry_run: bool = False) -> tuple[Pruned, ...]:
     """Remove the per-pair files of all weeks but the newest ``keep_weeks`` published ones.
 
-    Files that are not what the ledger vouches for are evidence: then nothing is removed.
+    Files that are not what the ledger vouches for are evidence: then nothing is removed. Snapshots, flags and
+    reports stay, so a replay still works. The removal is recorded first: interrupted anywhere, verification
+    still passes, and the next call removes what was left.
     """
     if keep_weeks < 1:
         raise UsageError(f"{keep_weeks} weeks cannot be kept.", "keep at least one.")

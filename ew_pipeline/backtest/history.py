@@ -1,4 +1,9 @@
-"""Sales of many weeks for a backtest: from a file, or from what weekly runs have kept."""
+"""Sales of many weeks for a backtest: from a file, or from what weekly runs have kept.
+
+In a file weeks are ISO weeks, the dates they start, or whole numbers that count up by one. Rows are taken as
+they are or refused: nothing is repaired. Of the kept snapshots each week is taken from the newest one that
+holds it, since later exports carry corrections; the rule of the weekly run tells which pairs were observed.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +34,8 @@ ZERO_RULES = ("auto", "explicit", "listing", "inferred")
 TRUE_WORDS = ("1", "1.0", "true", "t", "yes", "y")
 TRUTH_COLUMNS = ("label", "anomaly", "truth", "outcome", "oos_frac")
 CHECK_OUTCOMES = {"confirmed": 1.0, "healthy": 0.0}
+MOST_WEEKS = 60  # what a policy can look back on: a level, its labels, and half a year of means
+NO_KEYS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,10 +317,6 @@ def _bounds(listed: pd.DataFrame, name: str, numbered: bool, otherwise: int, fir
     place, texts = pd.factorize(listed[name].fillna("").astype("str").str.strip())
     numbers = [_week_number(text, numbered) - first if text else otherwise for text in texts]
     return np.array(numbers, dtype=np.int64)[place]
-
-
-MOST_WEEKS = 60  # what a policy can look back on: a level, its labels, and half a year of means
-NO_KEYS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,75 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ew_pipeline.core.arrays import Bool, Float, Float32, Int64
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.kernels import njit
 from ew_pipeline.core.week import maturity
 from ew_pipeline.intake.panel import Panel
+
+LABEL_VERSION = "1"
+MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
+DROP = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of one week, over all pairs of the panel.
+
+    Attributes
+    ----------
+    known : which pairs have a label.
+    anomaly : True where the pair is an anomaly; False where it is not or has no label.
+    weight : how many pairs each label stands for; None for one.
+    """
+
+    known: Bool
+    anomaly: Bool
+    weight: Float | None = None
+
+    def __post_init__(self) -> None:
+        self.known.setflags(write=False)
+        self.anomaly.setflags(write=False)
+
+    @property
+    def rate(self) -> float:
+        """Share of anomalies among the labelled pairs; NaN when there is none."""
+        return float(self.anomaly.sum() / self.known.sum()) if self.known.any() else float("nan")
+
+
+def label_week(panel: Panel, t: int, rule: str = "text", minimum: int = MINIMUM_WEEKS) -> Labels:
+    """The labels of week ``t``; none are known when its window is not complete."""
+    S, sold_before = _surroundings(panel, t, rule, minimum)
+    X = panel.units[:, t].astype(np.float64)
+    known = panel.observed[:, t] & sold_before & (np.nan_to_num(S) > 0)
+    threshold = np.full(panel.n_pairs, np.nan)
+    threshold[known] = DROP * S[known]
+    if rule == "pair":
+        m = panel.sku_ids.size
+        sold = np.bincount(panel.sku[known], X[known], minlength=m)
+        due = np.bincount(panel.sku[known], S[known], minlength=m)
+        moved = np.divide(sold, due, out=np.ones(m), where=due > 0)
+        # Where the SKU sold nothing in the whole chain, the chain dropped and no pair can be told apart.
+        known = known & (moved[panel.sku] > 0)
+        threshold = threshold * moved[panel.sku]
+    anomaly = np.zeros(panel.n_pairs, dtype=np.bool_)
+    anomaly[known] = X[known] <= threshold[known]
+    return Labels(known, anomaly)
+
+
+def _surroundings(panel: Panel, t: int, rule: str, minimum: int) -> tuple[Float, Bool]:
+    """S of every pair, and which have sold before."""
+    width = maturity(rule)
+    if minimum < 1 or minimum > width:
+        raise UsageError(f"minimum is {minimum}; it must be from 1 to {width} weeks.")
+    mean, sold_before = np.full(panel.n_pairs, np.nan), np.zeros(panel.n_pairs, dtype=np.bool_)
+    if width <= t < panel.n_weeks - width:
+        mean_around(panel.units, t, width, minimum, 2 if rule == "code" else 0, mean, sold_before)
+    return mean, sold_before
+
+
+# Passes over the weeks of every pair, where they lie in a panel: units are NaN where not observed.
 
 
 @njit
@@ -91,67 +153,3 @@ def mean_around(
             if units[row, k] > 0.0:
                 sold_before[row] = True
                 break
-
-
-LABEL_VERSION = "1"
-MINIMUM_WEEKS = 3  # observed on each side; a gap of more says too little about the level
-DROP = 0.5
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Labels of one week, over all pairs of the panel.
-
-    Attributes
-    ----------
-    known : which pairs have a label.
-    anomaly : True where the pair is an anomaly; False where it is not or has no label.
-    weight : how many pairs each label stands for; None for one.
-    """
-
-    known: BoolArray
-    anomaly: BoolArray
-    weight: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        self.known.setflags(write=False)
-        self.anomaly.setflags(write=False)
-
-    @property
-    def rate(self) -> float:
-        """Share of anomalies among the labelled pairs; NaN when there is none."""
-        return float(self.anomaly.sum() / self.known.sum()) if self.known.any() else float("nan")
-
-
-def _surroundings(panel: Panel, t: int, rule: str, minimum: int) -> tuple[FloatArray, BoolArray]:
-    """S of every pair, and which have sold before."""
-    width = maturity(rule)
-    if minimum < 1 or minimum > width:
-        raise UsageError(f"minimum is {minimum}; it must be from 1 to {width} weeks.")
-    mean, sold_before = np.full(panel.n_pairs, np.nan), np.zeros(panel.n_pairs, dtype=np.bool_)
-    if width <= t < panel.n_weeks - width:
-        mean_around(panel.units, t, width, minimum, 2 if rule == "code" else 0, mean, sold_before)
-    return mean, sold_before
-
-
-def label_week(panel: Panel, t: int, rule: str = "text", minimum: int = MINIMUM_WEEKS) -> Labels:
-    """The labels of week ``t``; none are known when its window is not complete."""
-    S, sold_before = _surroundings(panel, t, rule, minimum)
-    X = panel.units[:, t].astype(np.float64)
-    known = panel.observed[:, t] & sold_before & (np.nan_to_num(S) > 0)
-    threshold = np.full(panel.n_pairs, np.nan)
-    threshold[known] = DROP * S[known]
-    if rule == "pair":
-        m = panel.sku_ids.size
-        sold = np.bincount(panel.sku[known], X[known], minlength=m)
-        due = np.bincount(panel.sku[known], S[known], minlength=m)
-        moved = np.divide(sold, due, out=np.ones(m), where=due > 0)
-        # Where the SKU sold nothing in the whole chain, the chain dropped and no pair can be told apart.
-        known = known & (moved[panel.sku] > 0)
-        threshold = threshold * moved[panel.sku]
-    anomaly = np.zeros(panel.n_pairs, dtype=np.bool_)
-    anomaly[known] = X[known] <= threshold[known]
-    return Labels(known, anomaly)

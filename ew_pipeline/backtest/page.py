@@ -44,6 +44,7 @@ from ew_pipeline.outputs.words import (
 
 RIVALS = ("trailing", "trailing-sku", "calibrated-history", "history")
 MOST_LINES = 4
+PAGE = "evaluation.html"
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,6 @@ def _number(value: float, digits: int = 3, *, signed: bool = False) -> str:
 
 def _ends(ends: tuple[float, float]) -> str:
     return f"{_number(ends[0])} – {_number(ends[1])}"
-
-
-PAGE = "evaluation.html"
 
 
 def write_evaluation(content: EvaluationContent, folder: Path) -> Path:

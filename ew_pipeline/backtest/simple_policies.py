@@ -1,20 +1,21 @@
-"""What a retailer could do instead, and the paper's own modes, as policies."""
+"""What a retailer could do instead, and the paper's own modes without oracle knowledge, as policies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betainc
 
 from ew_pipeline.backtest.evidence import Evidence
 from ew_pipeline.backtest.policies import Score, trailing_flags
 from ew_pipeline.backtest.view import PastView
+from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.errors import FitError
 from ew_pipeline.method.detector import EntrywiseDetector
 
-WEEKS = 16
+WEEKS = 16  # whose labels the constant rate is learnt from
+TAIL = 0.05  # flagged when a pair so rarely sells so little
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,6 @@ class PaperMode:
         except FitError:  # nothing sold, or too few pairs: the paper's algorithm has no answer
             return Score(np.zeros(sales.n_observed))
         return Score(fit.anomaly_probability_.copy())
-
-
-FloatArray = npt.NDArray[np.float64]
-TAIL = 0.05  # flagged when a pair so rarely sells so little
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,6 @@ def _size(evidence: Evidence) -> float:
     return float(1.0 / np.clip(np.sum(variance - mean) / np.sum(mean**2), 0.01, 10.0))
 
 
-def _at_most(evidence: Evidence, size: float) -> FloatArray:
+def _at_most(evidence: Evidence, size: float) -> Float:
     mean = np.maximum(evidence.trailing, 0.05)
     return np.asarray(betainc(size, evidence.units + 1.0, size / (size + mean)))

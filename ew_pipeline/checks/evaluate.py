@@ -29,6 +29,8 @@ from ew_pipeline.ledger.store import newest_checks
 
 DRAWS = 2000
 BINS = 10
+# Columns of the sums per store.
+FLAG, FLAG_WRONG, REST, REST_WRONG, SAVED, WASTED, MISSED = range(7)
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,6 @@ def _weighted(made: pd.DataFrame, publications: dict[int, Publication]) -> pd.Da
     ]
     sample["weight"] = base / group * np.asarray(size, dtype=np.float64)
     return sample
-
-
-# Columns of the sums per store.
-FLAG, FLAG_WRONG, REST, REST_WRONG, SAVED, WASTED, MISSED = range(7)
 
 
 def _sums_by_store(

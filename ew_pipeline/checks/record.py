@@ -1,4 +1,4 @@
-"""What people found at the shelves: read from a list, held against the contract, recorded in the ledger."""
+"""What people found at the shelves: read, validated, compared with what was published, recorded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from ew_pipeline.core.errors import DataError, UsageError, name_some
 from ew_pipeline.core.schema import CHECKS
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import DRAWN
+from ew_pipeline.intake.contract import validate_table
 from ew_pipeline.intake.sources import open_source
 from ew_pipeline.ledger import Ledger, Publication
 from ew_pipeline.ledger.reading import UNDECIDED
@@ -23,6 +25,8 @@ from ew_pipeline.ledger.store import newest_checks
 OPTIONAL = ("note", "checked_at")  # columns the ledger has room for
 # The apostrophe that a check list puts before what a spreadsheet would take for a formula.
 GUARD = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))'(?=\s*[=+\-@＝＋－＠]|[\t\r\n])")
+Pair = tuple[str, str]
+PRICED = ["anomaly_probability", "cost_false_alarm", "cost_missed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +99,6 @@ def _meant(column: str, text: str | None) -> str | None:
     return text
 
 
-Pair = tuple[str, str]
-PRICED = ["anomaly_probability", "cost_false_alarm", "cost_missed"]
-
-
 @dataclass(frozen=True)
 class Evidence:
     """``drawn``: of the random share; None when the run drew none, so that it cannot be told.
@@ -162,7 +162,7 @@ def _drawn(ledger: Ledger, publication: Publication, pairs: set[Pair]) -> dict[P
 def _unflagged(publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidence]:
     if not pairs or publication.scores is None or not publication.scores.is_file():
         return {}
-    scores = _read(publication.scores)
+    scores = _read_scores(publication.scores)
     scores = scores[~scores["flagged"].to_numpy(dtype=bool)]
     if scores.empty:
         return {}
@@ -177,9 +177,7 @@ def _unflagged(publication: Publication, pairs: set[Pair]) -> dict[Pair, Evidenc
     }
 
 
-def _read(place: Path) -> pd.DataFrame:
-    import pyarrow.parquet as pq
-
+def _read_scores(place: Path) -> pd.DataFrame:
     present = pq.ParquetFile(place).schema_arrow.names
     wanted = ["store_id", "sku_id", "flagged", *PRICED, DRAWN]
     return pd.read_parquet(place, columns=[name for name in wanted if name in present])
@@ -212,8 +210,6 @@ def record_checks(ledger: Ledger, table: CheckTable, *, by: str, correct: bool =
     recorded only with ``correct``; the earlier row stays in the ledger, the newest one counts. Raises
     ``DataError`` when the table as a whole is broken.
     """
-    from ew_pipeline.intake.contract import validate_table
-
     if table.rows.empty and table.empty:
         return Recorded(empty=table.empty)
     report = validate_table("checks", table.rows, label="checks")

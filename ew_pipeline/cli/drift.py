@@ -14,6 +14,7 @@ from ew_pipeline.drift.alerts import acknowledge as acknowledge_alert
 from ew_pipeline.drift.page import last_week
 from ew_pipeline.drift.run import DriftReport, describe, run_drift
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.servers.prefect import prefect_api
 
 
 def drift(
@@ -58,8 +59,6 @@ def judge(settings: Settings, own: DriftSettings, week: Week | None) -> DriftRep
     """Through Prefect when a server is configured, because its automations wait for the event."""
     if not (settings.orchestrate and settings.prefect_api_url):
         return run_drift(settings, own, week=week)
-    from ew_pipeline.servers.prefect import prefect_api
-
     with prefect_api(settings) as api:
         from flows.drift import drift as flow
 

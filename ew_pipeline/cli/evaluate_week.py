@@ -1,13 +1,14 @@
-"""What `ew evaluate --week W` prints, and `ew evaluate` of everything that has matured."""
+"""What `ew evaluate` prints of published weeks, and the tables of measures that a backtest also has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ew_pipeline.backtest.measures import Measures
 from ew_pipeline.backtest.page import decisions_table
 from ew_pipeline.backtest.run import EvaluationReport, WeekReport, document
-from ew_pipeline.cli.evaluate import print_measures, print_parts
-from ew_pipeline.core.console import messages, print_lines, print_table, results
+from ew_pipeline.core.console import messages, number, print_lines, print_table, results
 from ew_pipeline.ledger.records import PUBLISHED
 from ew_pipeline.outputs.words import money
 
@@ -70,3 +71,39 @@ def _print_week(week: WeekReport, costs: str) -> None:
         ],
     )
     messages().print(f"Page: {week.page}", markup=False, soft_wrap=True)
+
+
+def print_measures(title: str, policies: Mapping[str, Measures], marked: str, interval: str) -> None:
+    """One line per policy; ``interval`` names what the interval is over."""
+    head = ("policy", "cost", interval, "AUC", "AP", "TPR at 5%", "gap", "lift top 5")
+    rows = [
+        (
+            f"{name} *" if name == marked else name,
+            number(m.cost_ratio),
+            " – ".join(map(number, m.cost_ratio_interval)),
+            number(m.auc),
+            number(m.average_precision),
+            number(m.tpr_at["0.05"]),
+            number(m.calibration_gap),
+            number(m.lift_top_k, 2),
+        )
+        for name, m in policies.items()
+    ]
+    print_table(title, head, rows)
+
+
+def print_parts(name: str, measures: Measures) -> None:
+    """One policy by what the pair used to sell, and by segment."""
+    head = ("pairs", "anomalies", "cost", "AUC")
+    bands = [(band.words, band) for band in measures.bands]
+    segments = [(s.name, s) for s in measures.segments]
+    for what, column, parts in (
+        ("what the pair used to sell", "units a week", bands),
+        ("segment", "segment", segments),
+    ):
+        if parts:
+            rows = [
+                (label, str(p.pairs), f"{p.anomaly_rate:.2%}", number(p.cost_ratio), number(p.auc))
+                for label, p in parts
+            ]
+            print_table(f"{name} by {what}", (column, *head), rows)

@@ -3,6 +3,8 @@
 This module imports nothing heavy, so that `ew --help` answers at once. A command is a function with typer's
 annotations in a module of this folder, or of the studies, and is announced here by `lazy_command`; its module
 is imported when the command is used.
+
+A study is listed where there are studies; elsewhere it says that it needs a checkout.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from ew_pipeline import __version__
-from ew_pipeline.cli.studies import STUDIES, refuse_without_studies
+from ew_pipeline.cli.studies import STUDIES, has_studies, refuse_without_studies
 from ew_pipeline.core.console import ExitCode, fail
 from ew_pipeline.core.errors import EwError
 
@@ -52,7 +54,15 @@ class EwGroup(TyperGroup):
             sys.exit(known.exit_code)
 
 
-class BenchGroup(TyperGroup):
+class StudyGroup(TyperGroup):
+    """A group of studies. Where there are none, it says so instead of its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_without_studies(" ".join([ctx.command_path.removeprefix("ew "), *args]))
+        return super().parse_args(ctx, args)
+
+
+class BenchGroup(StudyGroup):
     """``ew bench`` with options alone, or with nothing, is ``ew bench libraries``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -77,6 +87,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 reproduce = typer.Typer(
+    cls=StudyGroup,
     rich_markup_mode=None,
     help="Repeat the experiments of the paper.",
     no_args_is_help=True,
@@ -91,9 +102,9 @@ bench = typer.Typer(
     help="Time and memory of our parts. Without a name: `ew bench libraries`.",
 )
 app.add_typer(audit, name="audit")
-app.add_typer(bench, name="bench")
+app.add_typer(bench, name="bench", hidden=not has_studies())
 app.add_typer(checks, name="checks")
-app.add_typer(reproduce, name="reproduce")
+app.add_typer(reproduce, name="reproduce", hidden=not has_studies())
 
 
 def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> None:
@@ -102,16 +113,18 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
     The function is an ordinary typer command; its docstring is the long help, ``summary`` the line in the
     list of commands.
     """
+    study = target.startswith(STUDIES)
 
     @group.command(
         name,
         help=summary,
+        hidden=study and not has_studies(),
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def forward(context: typer.Context) -> None:
         module, _, function = target.partition(":")
-        if module.startswith(STUDIES):
+        if study:
             refuse_without_studies(context.command_path.removeprefix("ew "))
         real = typer.Typer(add_completion=False, rich_markup_mode=None)
         real.command(name)(getattr(import_module(module), function))
@@ -121,28 +134,28 @@ def lazy_command(group: typer.Typer, name: str, target: str, summary: str) -> No
             command.invoke(inner)
 
 
-lazy_command(
-    app, "demo", "ew_pipeline.cli.demo:demo", "The whole story on a simulated chain, nothing to start."
-)
-
-lazy_command(app, "run", "ew_pipeline.cli.run:run", "One week, from its sales to published flags.")
-lazy_command(app, "flags", "ew_pipeline.cli.published:flags", "The check list of a published week.")
-lazy_command(app, "report", "ew_pipeline.cli.published:report", "Where the report of a week is.")
-lazy_command(app, "promote", "ew_pipeline.cli.published:promote", "Make a run's configuration the champion.")
-lazy_command(
-    app, "rollback", "ew_pipeline.cli.published:rollback", "Make a week's earlier publication live again."
-)
-lazy_command(app, "backfill", "ew_pipeline.cli.backfill:backfill", "Many weeks, one after the other.")
-lazy_command(
-    app, "evaluate", "ew_pipeline.cli.evaluate:evaluate", "How published weeks, policies and checks did."
-)
-lazy_command(
-    app,
-    "convert",
-    f"{STUDIES}.convert:convert",
-    "A public dataset you downloaded, as a sales table.",
-)
-lazy_command(app, "explain", "ew_pipeline.cli.explain:explain", "Why a pair was flagged, or was not.")
+for name, target, summary in (
+    ("demo", "cli.demo:demo", "The whole story on a simulated chain, nothing to start."),
+    ("run", "cli.run:run", "One week, from its sales to published flags."),
+    ("flags", "cli.published:flags", "The check list of a published week."),
+    ("report", "cli.published:report", "Where the report of a week is."),
+    ("promote", "cli.published:promote", "Make a run's configuration the champion."),
+    ("rollback", "cli.published:rollback", "Make a week's earlier publication live again."),
+    ("backfill", "cli.backfill:backfill", "Many weeks, one after the other."),
+    ("evaluate", "cli.evaluate:evaluate", "How published weeks, policies and checks did."),
+    ("convert", "studies.convert:convert", "A public dataset you downloaded, as a sales table."),
+    ("explain", "cli.explain:explain", "Why a pair was flagged, or was not."),
+    ("drift", "cli.drift:drift", "Is theta moving, and does anybody know."),
+    ("up", "cli.up:up", "Servers, worker, pages and schedule, in the foreground."),
+    ("serve", "cli.serve:serve", "Weeks, lists, runs and drift as pages."),
+    ("doctor", "cli.doctor:doctor", "What is configured, and what is missing."),
+    (
+        "bench-dask",
+        "studies.bench.dask:bench_dask",
+        "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
+    ),
+):
+    lazy_command(app, name, f"ew_pipeline.{target}", summary)
 for name, function, summary in (
     ("verify", "verify", "Is every row and file as it was written?"),
     ("replay", "replay", "Compute a run again and compare."),
@@ -156,75 +169,30 @@ for name, function, summary in (
     ("add", "add_check", "Record one check."),
 ):
     lazy_command(checks, name, f"ew_pipeline.cli.checks:{function}", summary)
-lazy_command(app, "drift", "ew_pipeline.cli.drift:drift", "Is theta moving, and does anybody know.")
-lazy_command(
-    bench,
-    "libraries",
-    f"{STUDIES}.bench.command:bench",
-    "Our fits beside other libraries': time, memory, error.",
-)
-lazy_command(
-    bench,
-    "pipeline",
-    f"{STUDIES}.bench.pipeline:pipeline",
-    "A whole weekly run: time by stage, memory, what the tools add.",
-)
-lazy_command(bench, "page", f"{STUDIES}.bench.page:page", "Earlier benchmarks' tables into a page.")
-lazy_command(
-    bench, "small", f"{STUDIES}.bench.small:small", "CPU time of fits of small weeks, and of the sampler."
-)
-lazy_command(
-    bench, "ledger", f"{STUDIES}.bench.ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."
-)
-lazy_command(
-    app,
-    "up",
-    "ew_pipeline.cli.up:up",
-    "Servers, worker, pages and schedule, in the foreground.",
-)
-lazy_command(app, "serve", "ew_pipeline.cli.serve:serve", "Weeks, lists, runs and drift as pages.")
-lazy_command(app, "doctor", "ew_pipeline.cli.doctor:doctor", "What is configured, and what is missing.")
-
-lazy_command(
-    app,
-    "bench-dask",
-    f"{STUDIES}.bench.dask:bench_dask",
-    "What a cluster adds to a fit by row blocks: CPU, time per step, bytes moved.",
-)
-
-EXPERIMENTS = f"{STUDIES}.experiments"
-lazy_command(
-    reproduce,
-    "table1",
-    f"{EXPERIMENTS}.table1:table1",
-    "Table 1: regret of every method on the paper's ensemble.",
-)
-lazy_command(reproduce, "table2", f"{STUDIES}.table2:table2", "The real-data protocol of section 4.2.")
-lazy_command(reproduce, "regret", f"{EXPERIMENTS}.regret:regret", "How regret falls as the matrix grows.")
-lazy_command(reproduce, "auc", f"{EXPERIMENTS}.auc:auc", "AUC against the ideal policy, and mean ROC.")
-lazy_command(reproduce, "limits", f"{EXPERIMENTS}.limits:limits", "What sets the worst fifth apart.")
-lazy_command(
-    reproduce,
-    "robustness",
-    f"{EXPERIMENTS}.robustness:robustness",
-    "Data that break the model's assumptions, against doing nothing.",
-)
-lazy_command(
-    reproduce,
-    "page",
-    f"{EXPERIMENTS}.page:page",
-    "A page on the studies that were kept, with their pictures.",
-)
-lazy_command(
-    reproduce, "chain", f"{EXPERIMENTS}.chain:chain", "What the pairs' own history adds, on simulated chains."
-)
-
-lazy_command(
-    reproduce,
-    "drift",
-    f"{STUDIES}.drift.command:drift",
-    "False alarms, power and attribution of the drift chart.",
-)
+for name, target, summary in (
+    ("libraries", "command:bench", "Our fits beside other libraries': time, memory, error."),
+    ("pipeline", "pipeline:pipeline", "A whole weekly run: time by stage, memory, what the tools add."),
+    ("page", "page:page", "Earlier benchmarks' tables into a page."),
+    ("small", "small:small", "CPU time of fits of small weeks, and of the sampler."),
+    ("ledger", "ledger:ledger", "Years of weeks: publish, ask, verify, size on disk."),
+):
+    lazy_command(bench, name, f"{STUDIES}.bench.{target}", summary)
+for name, target, summary in (
+    ("table1", "experiments.table1:table1", "Table 1: regret of every method on the paper's ensemble."),
+    ("table2", "table2:table2", "The real-data protocol of section 4.2."),
+    ("regret", "experiments.regret:regret", "How regret falls as the matrix grows."),
+    ("auc", "experiments.auc:auc", "AUC against the ideal policy, and mean ROC."),
+    ("limits", "experiments.limits:limits", "What sets the worst fifth apart."),
+    (
+        "robustness",
+        "experiments.robustness:robustness",
+        "Data that break the model's assumptions, against doing nothing.",
+    ),
+    ("page", "experiments.page:page", "A page on the studies that were kept, with their pictures."),
+    ("chain", "experiments.chain:chain", "What the pairs' own history adds, on simulated chains."),
+    ("drift", "drift.command:drift", "False alarms, power and attribution of the drift chart."),
+):
+    lazy_command(reproduce, name, f"{STUDIES}.{target}", summary)
 
 
 def _print_version(wanted: bool) -> None:

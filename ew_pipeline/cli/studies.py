@@ -35,5 +35,5 @@ def published_methods() -> tuple[Policy, ...]:
     """Methods of other authors as policies, where the studies are there."""
     if not has_studies():
         return ()
-    methods = import_module(f"{STUDIES}.baselines.decomposed").published_methods()
+    methods = import_module(f"{STUDIES}.baselines").published_methods()
     return cast("tuple[Policy, ...]", methods)

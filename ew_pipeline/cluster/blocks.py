@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from ew_pipeline.cluster.connection import fingerprint, gathered, refuse_other_worker
 from ew_pipeline.core.arrays import Int64
@@ -81,6 +82,4 @@ def _hand_out(values: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _key(what: str, step: Callable[..., object]) -> str:
-    from uuid import uuid4
-
     return f"{what}-{step.__name__}-{uuid4().hex}"

@@ -1,4 +1,8 @@
-"""An existing Dask cluster: the connection, and whether its workers can stand in for this machine."""
+"""An existing Dask cluster: the connection, whether its workers can stand in for this machine, and waiting.
+
+Dask waits without end for new workers when all are gone. Meanwhile the week is locked, and who started it is
+told nothing. So whoever waits looks now and then whether anybody is at work.
+"""
 
 from __future__ import annotations
 
@@ -25,54 +29,13 @@ if TYPE_CHECKING:
     from distributed import Client, Future, KilledWorker, Worker
 
 
-LOOK_SECONDS = 5.0  # between two looks; also how soon a worker that joins is given a week
-
-
-def gathered(client: Client, futures: Any) -> Any:
-    """``client.gather``, as long as there are workers.
-
-    Results that are large may take longer to come than from look to look, so the one request goes on while we
-    look. (A result that was ready and is lost with its worker is made again, within the same request.)
-    """
-    loop = client.loop.asyncio_loop
-    request = asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), loop)
-    try:
-        while not wait_here([request], timeout=LOOK_SECONDS).done:
-            some_workers(client)
-        return request.result()
-    finally:
-        request.cancel()
-
-
-def ended(client: Client, futures: Sequence[Future]) -> set[Future]:
-    """Those that have ended, as soon as there is one; none, after a while."""
-    from distributed import wait
-
-    try:
-        found: set[Future] = wait(list(futures), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").done
-    except TimeoutError:
-        some_workers(client)
-        return set()
-    return found
-
-
-def forgotten(client: Client, futures: Iterable[Future]) -> bool:
-    """Have the cluster drop the work; False where the scheduler is gone, and nobody is left to be told."""
-    from distributed.client import ClosedClientError
-
-    if client.status != "closed":
-        with suppress(OSError, ClosedClientError):
-            client.cancel(list(futures))
-            return True
-    return False
-
-
 CONNECT_SECONDS = 15
 # Without any worker before the work is given up. A nanny starts a lost worker again within seconds, and a
 # cluster manager within a minute if it has a machine; meanwhile nobody else can have the week.
 WORKERS_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # for the scheduler to say who is there: when it is busy, not when it hangs
 ASKED_AGAIN_SECONDS = 15.0  # when something failed: with all the rest, the words come within two minutes
+LOOK_SECONDS = 5.0  # between two looks; also how soon a worker that joins is given a week
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -170,6 +133,45 @@ def some_workers(client: Client, refusing: Mapping[str, str] | None = None) -> l
             )
         time.sleep(0.1)
     return found
+
+
+def gathered(client: Client, futures: Any) -> Any:
+    """``client.gather``, as long as there are workers.
+
+    Results that are large may take longer to come than from look to look, so the one request goes on while we
+    look. (A result that was ready and is lost with its worker is made again, within the same request.)
+    """
+    loop = client.loop.asyncio_loop
+    request = asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), loop)
+    try:
+        while not wait_here([request], timeout=LOOK_SECONDS).done:
+            some_workers(client)
+        return request.result()
+    finally:
+        request.cancel()
+
+
+def ended(client: Client, futures: Sequence[Future]) -> set[Future]:
+    """Those that have ended, as soon as there is one; none, after a while."""
+    from distributed import wait
+
+    try:
+        found: set[Future] = wait(list(futures), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").done
+    except TimeoutError:
+        some_workers(client)
+        return set()
+    return found
+
+
+def forgotten(client: Client, futures: Iterable[Future]) -> bool:
+    """Have the cluster drop the work; False where the scheduler is gone, and nobody is left to be told."""
+    from distributed.client import ClosedClientError
+
+    if client.status != "closed":
+        with suppress(OSError, ClosedClientError):
+            client.cancel(list(futures))
+            return True
+    return False
 
 
 @contextmanager

@@ -71,6 +71,13 @@ class CodedText:
         return CodedText(used, self.places(used))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts, as they are or as codes."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _texts(found: list[str]) -> Texts:
     ending = [text for text in found if text.endswith("\0")]
     if ending:  # in an array of texts it would be lost, and two ids might become one
@@ -79,13 +86,6 @@ def _texts(found: list[str]) -> Texts:
             "export them without padding.",
         )
     return np.array(found, dtype=np.str_)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds texts, as they are or as codes."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _as_text(chunk: pa.DictionaryArray) -> pa.DictionaryArray:

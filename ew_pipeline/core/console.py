@@ -23,6 +23,8 @@ from rich.text import Text
 from ew_pipeline.core.errors import EwError
 
 NAME_WIDTH = 44
+WIDTH_WITHOUT_TERMINAL = 120
+STYLE_OF = {"pass": "green", "FAIL": "bold red"}
 
 
 class ExitCode(IntEnum):
@@ -64,7 +66,7 @@ def messages() -> Console:
 
 @cache
 def results() -> Console:
-    """The console of results: stdout. For tables; `emit_json` is for machines."""
+    """The console of results: stdout. For people; `emit_json` is for machines."""
     return Console(highlight=False)
 
 
@@ -88,58 +90,6 @@ def fail(error: EwError) -> None:
         _say("Next:  ", "bold", error.next_step)
 
 
-def emit_json(value: object) -> None:
-    """Print ``value`` as one JSON document on stdout.
-
-    Dataclasses become objects, arrays lists; NaN and infinity, which JSON does not have, become null.
-    """
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
-    results().print(Text(text), soft_wrap=True)
-
-
-def _line(outcome: str, style: str, name: str, seconds: float, detail: str) -> None:
-    text = Text(f"{outcome:<8}", style=style)
-    text.append(f"{name:<{NAME_WIDTH}} {seconds:8.2f} s", style="default")
-    if detail:
-        text.append(f"  {detail}", style="dim")
-    messages().print(text, soft_wrap=True)
-
-
-def _say(label: str, style: str, text: str) -> None:
-    # Text, not markup: a message may hold [brackets]. Not wrapped: a log is searched line by line.
-    messages().print(Text(label, style=style).append(text, style="default"), soft_wrap=True)
-
-
-def plain(value: Any) -> Any:
-    """``value`` as JSON knows it: dataclasses as objects, arrays as lists, NaN and infinity as null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy arrays and scalars, without importing numpy here
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-STYLE_OF = {"pass": "green", "FAIL": "bold red"}
-
-
-WIDTH_WITHOUT_TERMINAL = 120
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure for people; a dash where there is none (a cost ratio without anomalies, for instance)."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
-def tally(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "–"
-
-
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """First column to the left, the others to the right; pass and FAIL in colour."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -157,6 +107,52 @@ def print_lines(title: str, lines: Sequence[str]) -> None:
         console.print(Text(f"- {line}"), soft_wrap=True)
 
 
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure for people; a dash where there is none (a cost ratio without anomalies, for instance)."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "–"
+
+
+def emit_json(value: object) -> None:
+    """Print ``value`` as one JSON document on stdout.
+
+    Dataclasses become objects, arrays lists; NaN and infinity, which JSON does not have, become null.
+    """
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+    results().print(Text(text), soft_wrap=True)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON knows it: dataclasses as objects, arrays as lists, NaN and infinity as null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy arrays and scalars, without importing numpy here
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _line(outcome: str, style: str, name: str, seconds: float, detail: str) -> None:
+    text = Text(f"{outcome:<8}", style=style)
+    text.append(f"{name:<{NAME_WIDTH}} {seconds:8.2f} s", style="default")
+    if detail:
+        text.append(f"  {detail}", style="dim")
+    messages().print(text, soft_wrap=True)
+
+
+def _say(label: str, style: str, text: str) -> None:
+    # Text, not markup: a message may hold [brackets]. Not wrapped: a log is searched line by line.
+    messages().print(Text(label, style=style).append(text, style="default"), soft_wrap=True)
+
+
 def _console() -> Console:
-    """Stdout. In a file or a pipe, where there is no width to keep to, wide enough for every table."""
+    """``results``. In a file or a pipe, where there is no width to keep to, wide enough for every table."""
     return results() if results().is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL, highlight=False)

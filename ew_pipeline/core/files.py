@@ -1,4 +1,8 @@
-"""Files on the disk: a full one is said so, one that is written later, and files kept from run to run."""
+"""Files on disk: clear errors when one cannot be written, background writes, arrays kept between runs.
+
+Kept arrays are named by a hash of everything they depend on, the code and the libraries beneath it included,
+so what is found is what would be computed. Removing their folder costs time and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,8 @@ WAYS_OUT = {
     errno.EACCES: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
     errno.EPERM: "give this user the right to write there, or set EW_HOME to another folder, and run again.",
 }
+BENEATH = ("python", "machine", "numpy", "scipy", "numba")  # versions that are part of ``code_hash``
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 @contextmanager
@@ -59,8 +65,11 @@ def first_line(error: BaseException) -> str:
 
 
 class LaterFile:
-    """Begun at once. ``wait`` returns when the file is there, or raises what kept it from being written;
-    whoever waits after a failure, as a step does that is tried again, has it written again."""
+    """A file that is written on another core, begun at once.
+
+    ``wait`` returns when it is there, or raises what kept it from being written;
+    whoever waits after a failure, as a step does that is tried again, has it written again.
+    """
 
     def __init__(self, beside: Executor, write: Callable[[], None]) -> None:
         self._write = write
@@ -73,10 +82,6 @@ class LaterFile:
         else:
             begun.result()
             self._begun = begun
-
-
-BENEATH = ("python", "machine", "numpy", "scipy", "numba")
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class KeptFiles:

@@ -1,6 +1,6 @@
-"""Settings: where state lives (from the environment) and how a week is run (what changes the flags).
+"""Settings: of the machine and of alerts (from the environment), and how a week is run (changes the flags).
 
-Both are built at the edge, by a command or a flow, and passed down.
+All are built at the edge, by a command or a flow, and passed down.
 """
 
 from __future__ import annotations
@@ -92,6 +92,24 @@ class Settings(BaseSettings):
     def cache(self) -> Path:
         """What can be worked out again: removing it costs time and nothing else."""
         return self.root / "cache"
+
+
+class DriftSettings(BaseSettings):
+    """How often a false alarm may come, and who is told: environment variables too."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    weeks_between_alarms: float = Field(
+        52.0,
+        ge=2,
+        validation_alias="EW_DRIFT_WEEKS_BETWEEN_ALARMS",
+        description="stable weeks per false alarm, all series of all segments together, at least",
+    )
+    alert_url: str | None = Field(
+        None,
+        validation_alias="EW_ALERT_URL",
+        description="where alerts are sent: https://… (a JSON POST) or mailto:…; several with commas",
+    )
 
 
 class ContractLimits(BaseModel):
@@ -195,21 +213,3 @@ class RunConfig(BaseModel):
     def looks_back(self) -> bool:
         """Whether the pairs' own past may be what is priced."""
         return self.history and self.probability in ("auto", "history", "calibrated")
-
-
-class DriftSettings(BaseSettings):
-    """``EW_DRIFT_WEEKS_BETWEEN_ALARMS`` and ``EW_ALERT_URL``."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="ignore")
-
-    weeks_between_alarms: float = Field(
-        52.0,
-        ge=2,
-        validation_alias="EW_DRIFT_WEEKS_BETWEEN_ALARMS",
-        description="stable weeks per false alarm, all series of all segments together, at least",
-    )
-    alert_url: str | None = Field(
-        None,
-        validation_alias="EW_ALERT_URL",
-        description="where alerts are sent: https://… (a JSON POST) or mailto:…; several with commas",
-    )

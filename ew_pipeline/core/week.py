@@ -1,6 +1,7 @@
 """A week of sales: ISO week ``2026-W34``, or the date it starts.
 
 Chains whose weeks start on another day than Monday write that date; it stands for the ISO week it lies in.
+Labels look at the weeks around: ``maturity`` says when those of a week are complete.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from ew_pipeline.core.errors import UsageError
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ZONED = re.compile(r"\S{10}[T ]([\d:.]+) ?(?:Z|[+-]\d\d(?::?\d\d)?|[A-Za-z][\w/+-]{2,})")
 EPOCH = dt.date(1970, 1, 5)  # a Monday; weeks are counted from here
+
+LabelRule = Literal["text", "pair", "code"]
+RULES: tuple[str, ...] = get_args(LabelRule)
+WINDOW = {"text": 5, "pair": 5, "code": 4}  # weeks on each side that a label looks at
 
 
 @dataclass(frozen=True, order=True)
@@ -96,15 +101,6 @@ class Week:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-W{self.number:02d}"
-
-
-LabelRule = Literal["text", "pair", "code"]
-
-
-RULES: tuple[str, ...] = get_args(LabelRule)
-
-
-WINDOW = {"text": 5, "pair": 5, "code": 4}
 
 
 def maturity(rule: str) -> int:

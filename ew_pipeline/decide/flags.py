@@ -1,4 +1,8 @@
-"""Price every scored pair and choose which shelves to walk to."""
+"""Price every scored pair and choose which shelves to walk to; draw a random share of the others.
+
+Checks of flags alone say how often a flag is right, never what was missed. A small random sample of the rest,
+drawn by a seed and not by anybody's choice, gives recall, p_A and calibration without that bias.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,14 @@ from ew_pipeline.method.sales_matrix import SalesMatrix
 
 PROBABILITY_BINS = 20
 SAMPLED_PAIRS = 1_000_000  # give the same picture as all of them
+AT_ONCE = 1 << 18  # pairs priced together
+DRAWN = "random_check"  # the column of scores that marks the drawn pairs
+Ids = list[str] | pd.Index  # an index is shared by all that is made with it
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTotals:
-    """Of the scored pairs.
+    """Counts and sums over the scored pairs, wherever their rows are.
 
     Attributes
     ----------
@@ -82,7 +89,79 @@ class ScoreTotals:
         return self.expected_cost_ignoring - self.expected_saving
 
 
-DRAWN = "random_check"  # the column of scores that marks the drawn pairs
+def decide(
+    fitted: Sequence[FittedSegment], probability: Sequence[Float], week: Week, config: RunConfig
+) -> pd.DataFrame:
+    """The scores of all segments below each other, with the pairs to check flagged.
+
+    ``probability``: per segment, what is priced, in the order of its matrix.
+
+    Section 3.1's rule, f c0 <= (1 - f) c1, with two exceptions. A pair that sold at least what it was
+    expected to is not flagged: under exponential onset a very high count can look anomalous, but no shelf
+    is empty there. With a limit of checks per store, the checks that save most are kept, over all segments.
+
+    ``config.random_check_share`` of the other pairs is drawn to be checked too, whatever the limit.
+    """
+    scores = _all_scores(fitted, probability)
+    return decided(scores, _costs(fitted, scores), week, config)
+
+
+def decided(
+    scores: pd.DataFrame, costs: Costs, week: Week, config: RunConfig, part: tuple[int, ...] = ()
+) -> pd.DataFrame:
+    """Decide for scores that are computed: all of some stores, which ``part`` tells from the others."""
+    saving, flags = _priced(scores, costs)
+    if config.max_checks_per_store is not None:
+        flags = _capped(scores, costs, config.max_checks_per_store)
+    found = {
+        "threshold": np.broadcast_to(np.asarray(costs.threshold), flags.shape),
+        "expected_saving": saving,
+        "flagged": flags,
+        "store_rank": _places(scores, saving, flags),
+        "reasons": worded(scores, flags),
+    }
+    scores = pd.DataFrame({**scores, **found}, copy=False)  # one by one, each column would be copied
+    if config.random_check_share > 0:
+        seed = config.detector.random_state
+        scores[DRAWN] = random_slice(scores, week, config.random_check_share, seed, part)
+    return scores
+
+
+def score_frame(
+    sales: SalesMatrix,
+    scored: Bool,
+    costs: Costs,
+    *,
+    expected: Float,
+    level: Float | None,
+    posterior: Float,
+    probability: Float,
+    ids: tuple[Ids, Ids],
+    segment: tuple[str, list[str]],
+) -> pd.DataFrame:
+    """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
+    and all names."""
+    kept = slice(None) if scored.all() else scored
+    c0, c1 = costs.broadcast(sales.n_observed)
+    levels = level if level is not None else np.broadcast_to(np.nan, sales.n_observed)
+    name, names = segment
+    return pd.DataFrame(
+        {
+            "store_id": _ids(sales.store_ids, sales.rows[kept], ids[0]),
+            "sku_id": _ids(sales.sku_ids, sales.cols[kept], ids[1]),
+            "segment": pd.Categorical.from_codes(
+                np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
+            ),
+            "units": sales.counts[kept],
+            "expected_units": expected[kept],
+            "level": levels[kept],
+            "posterior": posterior[kept],
+            "anomaly_probability": probability[kept],
+            "cost_false_alarm": c0[kept],
+            "cost_missed": c1[kept],
+        },
+        copy=False,
+    )
 
 
 def random_slice(
@@ -103,47 +182,14 @@ def random_slice(
     return drawn
 
 
-AT_ONCE = 1 << 18  # pairs
-Ids = list[str] | pd.Index  # an index is shared by all that is made with it
-
-
-def decide(
-    fitted: Sequence[FittedSegment], probability: Sequence[Float], week: Week, config: RunConfig
-) -> pd.DataFrame:
-    """The scores of all segments below each other, with the pairs to check flagged.
-
-    ``probability``: per segment, what is priced, in the order of its matrix.
-
-    Section 3.1's rule, f c0 <= (1 - f) c1, with two exceptions. A pair that sold at least what it was
-    expected to is not flagged: under exponential onset a very high count can look anomalous, but no shelf
-    is empty there. With a limit of checks per store, the checks that save most are kept, over all segments.
-
-    Beside the flags, ``config.random_check_share`` of the other pairs is drawn to be checked, whatever the
-    limit: that is what tells how many wrong records are missed.
-    """
-    scores = _all_scores(fitted, probability)
-    return decided(scores, _costs(fitted, scores), week, config)
-
-
-def decided(
-    scores: pd.DataFrame, costs: Costs, week: Week, config: RunConfig, part: tuple[int, ...] = ()
-) -> pd.DataFrame:
-    """The same of scores that are there: all of some stores, which ``part`` tells from the others."""
-    saving, flags = _priced(scores, costs)
-    if config.max_checks_per_store is not None:
-        flags = _capped(scores, costs, config.max_checks_per_store)
-    decided = {
-        "threshold": np.broadcast_to(np.asarray(costs.threshold), flags.shape),
-        "expected_saving": saving,
-        "flagged": flags,
-        "store_rank": _places(scores, saving, flags),
-        "reasons": worded(scores, flags),
-    }
-    scores = pd.DataFrame({**scores, **decided}, copy=False)  # one by one, each column would be copied
-    if config.random_check_share > 0:
-        seed = config.detector.random_state
-        scores[DRAWN] = random_slice(scores, week, config.random_check_share, seed, part)
-    return scores
+def worded(scores: pd.DataFrame, flags: Bool) -> pd.Categorical[str]:
+    """Why each flagged pair is to be checked; of a pair that is not flagged, no text."""
+    chosen = scores[["units", "expected_units", "anomaly_probability", "level"]][flags]
+    texts = reasons(*(chosen[name].to_numpy() for name in chosen.columns)).dictionary_encode()
+    place = np.zeros(len(scores), dtype=np.int32)
+    place[flags] = texts.indices.to_numpy() + 1
+    words = pd.Index(["", *texts.dictionary.to_pylist()], dtype=object)
+    return pd.Categorical.from_codes(place, words, validate=False)
 
 
 def _all_scores(fitted: Sequence[FittedSegment], probability: Sequence[Float]) -> pd.DataFrame:
@@ -191,43 +237,6 @@ def _score(
     )
 
 
-def score_frame(
-    sales: SalesMatrix,
-    scored: Bool,
-    costs: Costs,
-    *,
-    expected: Float,
-    level: Float | None,
-    posterior: Float,
-    probability: Float,
-    ids: tuple[Ids, Ids],
-    segment: tuple[str, list[str]],
-) -> pd.DataFrame:
-    """A row for each pair that is ``scored``. ``ids``: all stores and SKUs, sorted; ``segment``: the name,
-    and all names."""
-    kept = slice(None) if scored.all() else scored
-    c0, c1 = costs.broadcast(sales.n_observed)
-    levels = level if level is not None else np.broadcast_to(np.nan, sales.n_observed)
-    name, names = segment
-    return pd.DataFrame(
-        {
-            "store_id": _ids(sales.store_ids, sales.rows[kept], ids[0]),
-            "sku_id": _ids(sales.sku_ids, sales.cols[kept], ids[1]),
-            "segment": pd.Categorical.from_codes(
-                np.full(np.count_nonzero(scored), names.index(name), np.int16), pd.Index(names)
-            ),
-            "units": sales.counts[kept],
-            "expected_units": expected[kept],
-            "level": levels[kept],
-            "posterior": posterior[kept],
-            "anomaly_probability": probability[kept],
-            "cost_false_alarm": c0[kept],
-            "cost_missed": c1[kept],
-        },
-        copy=False,
-    )
-
-
 def _ids(own: npt.NDArray[np.str_], codes: npt.NDArray[np.int32], all_ids: Ids) -> pd.Categorical[str]:
     place = np.searchsorted(np.asarray(all_ids, dtype=str), np.asarray(own, dtype=str)).astype(np.int32)
     return pd.Categorical.from_codes(place[codes], categories=pd.Index(all_ids), ordered=True)
@@ -268,13 +277,3 @@ def _places(scores: pd.DataFrame, saving: Float, flags: Bool) -> Int32:
     places = np.zeros(flags.size, dtype=np.int32)
     places[entry[order]] = np.arange(entry.size) - first[store[order]] + 1
     return places
-
-
-def worded(scores: pd.DataFrame, flags: Bool) -> pd.Categorical[str]:
-    """Why each flagged pair is to be checked; of a pair that is not flagged, no text."""
-    chosen = scores[["units", "expected_units", "anomaly_probability", "level"]][flags]
-    texts = reasons(*(chosen[name].to_numpy() for name in chosen.columns)).dictionary_encode()
-    place = np.zeros(len(scores), dtype=np.int32)
-    place[flags] = texts.indices.to_numpy() + 1
-    words = pd.Index(["", *texts.dictionary.to_pylist()], dtype=object)
-    return pd.Categorical.from_codes(place, words, validate=False)

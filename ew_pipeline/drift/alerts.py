@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
 import smtplib
@@ -34,6 +33,7 @@ from ew_pipeline.drift.verdicts import (
     look_at,
 )
 from ew_pipeline.ledger import Ledger, Publication
+from ew_pipeline.ledger.records import now
 
 KIND_OF: dict[Verdict, str] = {
     ANOMALY_DRIFT: "anomaly_drift",
@@ -41,6 +41,12 @@ KIND_OF: dict[Verdict, str] = {
     OVERDISPERSION: "overdispersion_change",
 }
 VERDICT_OF = {kind: verdict for verdict, kind in KIND_OF.items()}
+SEND_SECONDS = 10.0
+SCHEMES = {"http": "http", "https": "https", "json": "http", "jsons": "https"}
+SENDER = "ew-pipeline@localhost"
+Message = dict[str, Any]
+MOST_GROWTHS = 10
+WORST_FIRST = ("high", "medium", "low", "none")
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ def acknowledge(ledger: Ledger, alert_id: int, *, by: str, why: str) -> Alert:
             "an acknowledgement needs a reason; it stays in the ledger.",
             f'ew drift --acknowledge {alert_id} --why "what was found"',
         )
-    row = {"alert_id": alert_id, "acknowledged_by": by, "acknowledged_at": _now(), "note": why.strip()}
+    row = {"alert_id": alert_id, "acknowledged_by": by, "acknowledged_at": now(), "note": why.strip()}
     ledger.append("acknowledgements", [row])
     return next(alert for alert in list_alerts(ledger) if alert.id == alert_id)
 
@@ -143,7 +149,7 @@ def _row(event: Event) -> dict[str, Any]:
             "look_at": look_at(event),
             "moved": [{k: None if v != v else v for k, v in vars(moved).items()} for moved in event.moved],
         },
-        "raised_at": _now(),
+        "raised_at": now(),
     }
 
 
@@ -166,16 +172,6 @@ def _alert(row: Mapping[str, Any], said: Mapping[str, Any] | None) -> Alert:
     )
 
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-SECONDS = 10.0
-SCHEMES = {"http": "http", "https": "https", "json": "http", "jsons": "https"}
-SENDER = "ew-pipeline@localhost"
-Message = dict[str, Any]
-
-
 def notify(alerts: Sequence[Alert], urls: str | None, outbox: Path) -> list[str]:
     """Send ``alerts`` and what is still in the ``outbox`` folder to every URL; what failed, in words.
 
@@ -187,7 +183,7 @@ def notify(alerts: Sequence[Alert], urls: str | None, outbox: Path) -> list[str]
         return []
     if alerts:
         outbox.mkdir(parents=True, exist_ok=True)
-        _write(outbox / f"{alerts[0].week}-{alerts[0].id:06d}.json", make_message(alerts), set())
+        _keep_waiting(outbox / f"{alerts[0].week}-{alerts[0].id:06d}.json", make_message(alerts), set())
     failures = []
     for waiting in sorted(outbox.glob("*.json")) if outbox.is_dir() else []:
         kept = json.loads(waiting.read_text(encoding="utf-8"))
@@ -206,12 +202,16 @@ def notify(alerts: Sequence[Alert], urls: str | None, outbox: Path) -> list[str]
         if all(canonical_hash(url) in reached for url in places):
             waiting.unlink()
         else:
-            _write(waiting, kept["message"], reached)
+            _keep_waiting(waiting, kept["message"], reached)
     return failures
 
 
 def split_urls(urls: str | None) -> list[str]:
-    """Several URLs stand with commas or spaces; each must be of a kind that we can send to."""
+    """Several URLs stand with commas or spaces; each must be of a kind that we can send to.
+
+    ``https://…`` and ``http://…`` get a POST of one JSON document, ``jsons://…`` and ``json://…`` (as Apprise
+    writes it) the same, ``mailto:ops@shop.example?smtp=host:25`` a plain e-mail through that server.
+    """
     places = [part for part in re.split(r"[,\s]+", urls or "") if part]
     for place in places:
         scheme = urlsplit(place).scheme
@@ -246,7 +246,7 @@ def send(url: str, message: Message) -> None:
         data=json.dumps(message).encode(),
         headers={"Content-Type": "application/json", "User-Agent": "ew-pipeline"},
     )
-    with urllib.request.urlopen(request, timeout=SECONDS):
+    with urllib.request.urlopen(request, timeout=SEND_SECONDS):
         pass
 
 
@@ -258,7 +258,7 @@ def without_secrets(url: str) -> str:
     )
 
 
-def _write(path: Path, message: Message, reached: set[str]) -> None:
+def _keep_waiting(path: Path, message: Message, reached: set[str]) -> None:
     path.write_text(json.dumps({"message": message, "reached": sorted(reached)}), encoding="utf-8")
 
 
@@ -271,11 +271,8 @@ def _mail(url: str, message: Message) -> None:
     mail["Subject"] = message["title"]
     mail.set_content(message["message"])
     host, _, port = options.get("smtp", "localhost:25").partition(":")
-    with smtplib.SMTP(host, int(port or 25), timeout=SECONDS) as server:
+    with smtplib.SMTP(host, int(port or 25), timeout=SEND_SECONDS) as server:
         server.send_message(mail)
-
-
-SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -317,13 +314,10 @@ def _growth(
     table = pd.DataFrame({"before": old.value_counts() / before, "after": new.value_counts() / after})
     table = table.fillna(0.0)
     table["grown"] = table["after"] - table["before"]
-    table = table[table["grown"] > 0].sort_values("grown", ascending=False, kind="stable").head(SHOWN)
+    table = table[table["grown"] > 0].sort_values("grown", ascending=False, kind="stable").head(MOST_GROWTHS)
     return [
         Growth(what, str(name), float(row["before"]), float(row["after"])) for name, row in table.iterrows()
     ]
-
-
-WORST = ("high", "medium", "low", "none")
 
 
 @dataclass(frozen=True)
@@ -343,7 +337,7 @@ def segment_verdicts(assessment: Assessment, alerts: Sequence[Alert]) -> tuple[S
     made = []
     for segment in assessment.segments:
         waiting = [alert for alert in alerts if alert.open and alert.segment == segment]
-        waiting.sort(key=lambda alert: (WORST.index(alert.severity), -alert.id))
+        waiting.sort(key=lambda alert: (WORST_FIRST.index(alert.severity), -alert.id))
         charts = [chart for chart in assessment.charts if chart.series.segment == segment]
         judged = max(0, max(len(chart.points) for chart in charts) - LEARNING_WEEKS)
         if waiting:
@@ -361,4 +355,6 @@ def segment_verdicts(assessment: Assessment, alerts: Sequence[Alert]) -> tuple[S
 
 def worst_verdict(verdicts: Sequence[SegmentVerdict]) -> Verdict:
     """Of all segments together."""
-    return min((one.verdict for one in verdicts), key=lambda v: WORST.index(SEVERITY[v]), default=STABLE)
+    return min(
+        (one.verdict for one in verdicts), key=lambda v: WORST_FIRST.index(SEVERITY[v]), default=STABLE
+    )

@@ -2,7 +2,12 @@
 
 The past weeks give the level and how much it moves from week to week beyond the error of each estimate
 (random effects), with the uncertainty of both: the score of a stable week is standard normal, however short
-the past. So the limit that `limits` calculates holds from the first judged week on.
+the past. So the limit that ``control_limit`` calculates holds from the first judged week on.
+
+A chart is an exponentially weighted mean of these scores, each clipped: z <- (1 - WEIGHT) z + WEIGHT
+clip(score). z is a Markov process, so the mean time until |z| > limit solves a linear equation (Brook and
+Evans): with Q the transitions between the cells of [-limit, limit], it is the middle element of (I - Q)^-1 1.
+A second week beyond half the limit is needed for an alarm, which makes false ones rarer than calculated.
 """
 
 from __future__ import annotations
@@ -24,6 +29,12 @@ WEIGHT = 0.4
 CLIP = 3.5
 CELLS = 161  # odd, so that one is centred at 0
 LONGEST = 1e7  # weeks; beyond, the limit hardly moves and the equation is badly conditioned
+LEARNING_WEEKS = 8  # before the first judgement, and again after an alarm
+BASELINE_WEEKS = 52  # older weeks no longer count
+SUSPECT = 0.5  # of the limit: from here on weeks wait before they may become part of the baseline
+AS_BEFORE = 2.0  # score against the baseline before an alarm; two such weeks in a row: it has passed
+SCORE_CAP = 8.0
+State = Literal["missing", "learning", "settling", "stable", "suspect", "alarm"]
 
 
 def weeks_between_alarms(limit: float) -> float:
@@ -48,15 +59,6 @@ def control_limit(weeks: float) -> float:
 def _clipped_cdf(x: Float) -> Float:
     """P(clip(score) <= x)."""
     return np.where(x >= CLIP, 1.0, np.where(x < -CLIP, 0.0, ndtr(x)))
-
-
-LEARNING_WEEKS = 8  # before the first judgement, and again after an alarm
-BASELINE_WEEKS = 52  # older weeks no longer count
-SUSPECT = 0.5  # of the limit: from here on weeks wait before they may become part of the baseline
-AS_BEFORE = 2.0  # score against the baseline before an alarm; two such weeks in a row: it has passed
-SCORE_CAP = 8.0
-
-State = Literal["missing", "learning", "settling", "stable", "suspect", "alarm"]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ew_pipeline.drift.page import PAGE, write_page
 from ew_pipeline.drift.series import CARRIED, read_rows, reference_of
 from ew_pipeline.drift.verdicts import Assessment, Chart, Verdict, assess
 from ew_pipeline.ledger import Ledger
+from ew_pipeline.ledger.records import now
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ def record_points(ledger: Ledger, assessment: Assessment) -> int:
     known = ledger.table("drift_points")[["segment", "series", "publication_id"]]
     have = set(known.itertuples(index=False, name=None))
     compared = reference_of(ledger.live())
-    at = dt.datetime.now(dt.UTC)
+    at = now()
     verdicts = {(event.segment, event.week): event.verdict for event in assessment.events}
     rows = [
         _point_row(

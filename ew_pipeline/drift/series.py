@@ -20,6 +20,14 @@ from ew_pipeline.ledger import Ledger, Publication, Run
 Group = Literal["anomaly", "composition", "dispersion", "outcome"]
 LEAST, MOST = 1e-6, 1.0 - 1e-6
 NEXT_TO_NOTHING = 0.1
+RATE, ALPHA, DISPERSION = "anomaly_rate", "alpha", "dispersion"
+REPORTING, CARRIED = "stores_reporting", "carried_over"
+POOLED = "pooled"
+HALF_WIDTH = float(ndtri(0.95))  # of a 90% interval, in standard deviations
+MISSING = math.nan
+APART = 4  # published weeks between a week and the one its assortment is compared with
+NOT_OF_THETA = ("random_state", "probability")  # settings of the detector that leave theta what it is
+OF_THE_METHOD = ("history", "history_weeks", "zero_rule", "inferred_weeks", "promotions", "segment_by")
 
 
 def log_odds(value: float) -> float:
@@ -66,9 +74,6 @@ class Kind:
     alarms: bool = True
     look_at: str = ""
 
-
-RATE, ALPHA, DISPERSION = "anomaly_rate", "alpha", "dispersion"
-REPORTING, CARRIED = "stores_reporting", "carried_over"
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -183,11 +188,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("expected_cost", "expected cost per pair", "outcome", log, 0.1, "number", alarms=False),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
-
-
-POOLED = "pooled"
-HALF_WIDTH = float(ndtri(0.95))  # of a 90% interval, in standard deviations
-MISSING = math.nan
 
 
 @dataclass(frozen=True)
@@ -324,11 +324,6 @@ def _method_changes(records: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
 
 def _number(value: Any) -> float:
     return MISSING if value is None or value is pd.NA else float(value)
-
-
-APART = 4  # published weeks between a week and the one its assortment is compared with
-NOT_OF_THETA = ("random_state", "probability")  # settings of the detector that leave theta what it is
-OF_THE_METHOD = ("history", "history_weeks", "zero_rule", "inferred_weeks", "promotions", "segment_by")
 
 
 def read_rows(ledger: Ledger, last_week: Week | None = None) -> pd.DataFrame:

@@ -1,4 +1,9 @@
-"""From charts to verdicts: which charts moved together, what that is called, and its words."""
+"""From charts to verdicts: which charts moved together, what that is called, and its words.
+
+theta is estimated on what was observed, so it may move although the anomalies did not. A change of theta is
+put down to another series that changed at the same time, up to what such a change has been seen to do to
+theta (``series.Kind.explains``); what goes beyond is drift of the anomalies.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,22 @@ TOGETHER = 2  # weeks that two changes may begin apart and be one
 MOVED = 3.0  # mean score since the change, in its standard deviations: the series moved as well
 SURE = 3.0  # standard errors by which theta must pass what the other changes explain
 ALPHA_REACH = 3.0  # alpha is that much looser than p_A on the scale of log odds
+# The limit is set for three times the asked number of weeks. One factor of two keeps the number of false
+# alarms under the asked one over a year or ten, not only on average; the rest pays for what the calculation
+# leaves out (spread learnt from few weeks, weeks that wait while they are suspect).
+MARGIN = 3.0
+MEANING: dict[Verdict, str] = {
+    STABLE: "the anomaly parameters are as they were",
+    ANOMALY_DRIFT: "the anomalies themselves changed",
+    COMPOSITION: "what the model sees changed, not the anomalies",
+    OVERDISPERSION: "healthy sales scatter differently, so theta before and after is not comparable",
+}
+SEVERITY: dict[Verdict, str] = {
+    STABLE: "none",
+    ANOMALY_DRIFT: "high",
+    OVERDISPERSION: "medium",
+    COMPOSITION: "low",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,12 +201,6 @@ def _joined(first: Sequence[Moved], second: Sequence[Moved]) -> tuple[Moved, ...
     return tuple({one.series: one for one in (*second, *first)}.values())
 
 
-# The limit is set for three times the asked number of weeks. One factor of two keeps the number of false
-# alarms under the asked one over a year or ten, not only on average; the rest pays for what the calculation
-# leaves out (spread learnt from few weeks, weeks that wait while they are suspect).
-MARGIN = 3.0
-
-
 @dataclass(frozen=True, eq=False)
 class Assessment:
     """What the weeks say. ``limit``: of every statistic; ``alarming``: how many charts share the rate."""
@@ -247,20 +262,6 @@ def _shifted(points: Sequence[ChartPoint], first: int) -> list[ChartPoint]:
         point if point.since is None else ChartPoint(**{**vars(point), "since": point.since + first})
         for point in points
     ]
-
-
-MEANING: dict[Verdict, str] = {
-    STABLE: "the anomaly parameters are as they were",
-    ANOMALY_DRIFT: "the anomalies themselves changed",
-    COMPOSITION: "what the model sees changed, not the anomalies",
-    OVERDISPERSION: "healthy sales scatter differently, so theta before and after is not comparable",
-}
-SEVERITY: dict[Verdict, str] = {
-    STABLE: "none",
-    ANOMALY_DRIFT: "high",
-    OVERDISPERSION: "medium",
-    COMPOSITION: "low",
-}
 
 
 def value_text(kind: Kind, value: float) -> str:

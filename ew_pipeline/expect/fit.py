@@ -1,10 +1,10 @@
-"""Fit every segment's matrix, and save each model."""
+"""Fit every segment's matrix, and describe each fit."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,32 @@ from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.folds import RankCurve
 from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.method.theta import Theta
+
+
+@dataclass(frozen=True)
+class SegmentResult:
+    """One fitted matrix."""
+
+    name: str  # "all" when there is one
+    stores: int
+    skus: int
+    pairs: int
+    theta: Theta
+    rank: int
+    noise: str
+    anomaly: str
+    dispersion_size: float  # infinite: Poisson
+    mode: str
+    mode_reason: str
+    converged: bool
+    null_gain: float  # nats by which the model with anomalies beats the one without
+    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
+    held_out_curve: tuple[tuple[int, float], ...]
+    rank_weights: Mapping[int, float]
+    singular_values: tuple[float, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,31 +140,4 @@ def curve_points(curve: RankCurve | None) -> tuple[tuple[int, float], ...]:
     """Rank and score, as they are recorded."""
     if curve is None:
         return ()
-    ranks: Sequence[int] = curve.ranks
-    return tuple((int(rank), float(score)) for rank, score in zip(ranks, curve.scores, strict=True))
-
-
-@dataclass(frozen=True)
-class SegmentResult:
-    """One fitted matrix."""
-
-    name: str  # "all" when there is one
-    stores: int
-    skus: int
-    pairs: int
-    theta: Theta
-    rank: int
-    noise: str
-    anomaly: str
-    dispersion_size: float  # infinite: Poisson
-    mode: str
-    mode_reason: str
-    converged: bool
-    null_gain: float  # nats by which the model with anomalies beats the one without
-    rank_curve: tuple[tuple[int, float], ...]  # (rank, leave-one-out log predictive per pair)
-    held_out_curve: tuple[tuple[int, float], ...]
-    rank_weights: Mapping[int, float]
-    singular_values: tuple[float, ...]
-    warnings: tuple[str, ...]
-    seconds: float
-    model: Path | None  # folder with model.json and arrays.npz; None: by row blocks, nowhere in one place
+    return tuple((int(rank), float(score)) for rank, score in zip(curve.ranks, curve.scores, strict=True))

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ew_pipeline.backtest.calibration import Calibration
 
+HARD = ("trailing", "trailing-sku")  # rules that say yes or no
+UNCALIBRATED = ("drop", "history", *HARD)
+
 
 @dataclass(frozen=True)
 class Chance:
@@ -18,15 +21,10 @@ class Chance:
 
 
 WRONG = Chance("P(wrong)", "the probability that the inventory record is wrong")
-
-
 DROP = Chance(
     "P(drop)",
     "the probability that sales have fallen to half of the pair's own level or below, whatever the cause",
 )
-
-
-UNCALIBRATED = ("drop", "history", "trailing", "trailing-sku")
 
 
 def chance(form: str, labels: str) -> Chance:
@@ -78,6 +76,3 @@ class Pricing:
     def version(self) -> str | None:
         """Of the calibration that the probability comes from."""
         return self.calibration.version if self.calibration is not None and not self.of_the_detector else None
-
-
-HARD = ("trailing", "trailing-sku")

@@ -25,6 +25,18 @@ from ew_pipeline.method.theta import Theta
 
 HALF_WIDTH = 1.6448536269514722  # of a 90% interval, in standard deviations
 LEAST, MOST = 1e-6, 1.0 - 1e-6
+POOLED = "pooled"  # the chain, among the names of segments
+MOST_WEEKS = 26  # before this one, that are looked at
+LEAST_WEEKS = 3  # fewer cannot tell how much theta moves
+Estimate = tuple[float, tuple[float, float]]  # and its 90% interval
+
+
+@dataclass(frozen=True)
+class OverWeeks:
+    """Theta of a segment with the weeks published before as a prior; ``weeks`` says how many."""
+
+    theta: Theta
+    weeks: int
 
 
 def pool_theta(thetas: Sequence[Theta]) -> Theta:
@@ -49,46 +61,6 @@ def pool_theta(thetas: Sequence[Theta]) -> Theta:
         identified=bool(known),
         reason=f"{left_out} of {len(thetas)} segments are not identified" if left_out else "",
     )
-
-
-def on_log_odds(value: ArrayLike, interval: ArrayLike) -> tuple[Float, Float]:
-    """Estimates and the variances that their 90% intervals (…, 2) stand for, on the log-odds scale."""
-    low, high = np.moveaxis(_log_odds(interval), -1, 0)
-    return _log_odds(value), np.maximum((high - low) / (2 * HALF_WIDTH), 1e-3) ** 2
-
-
-def random_effects(centre: Float, variance: Float) -> tuple[float, float, float]:
-    """(mean, its variance, variance between the true values), by DerSimonian and Laird."""
-    fixed = 1.0 / variance
-    mean = float(np.sum(fixed * centre) / np.sum(fixed))
-    spread = np.sum(fixed * (centre - mean) ** 2) - (centre.size - 1)
-    between = (
-        max(0.0, spread / (np.sum(fixed) - np.sum(fixed**2) / np.sum(fixed))) if centre.size > 1 else 0.0
-    )
-    weight = 1.0 / (variance + between)
-    return float(np.sum(weight * centre) / np.sum(weight)), 1.0 / float(np.sum(weight)), float(between)
-
-
-def as_share(mean: float, variance: float) -> tuple[float, tuple[float, float]]:
-    """Back from log-odds: the value and its 90% interval."""
-    reach = HALF_WIDTH * float(np.sqrt(variance))
-    return float(expit(mean)), (float(expit(mean - reach)), float(expit(mean + reach)))
-
-
-def _pool(estimates: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, tuple[float, float]]:
-    centre, variance = on_log_odds([value for value, _ in estimates], [ends for _, ends in estimates])
-    mean, of_mean, _ = random_effects(centre, variance)
-    return as_share(mean, of_mean)
-
-
-def _log_odds(share: ArrayLike) -> Float:
-    return np.asarray(logit(np.clip(np.asarray(share, dtype=np.float64), LEAST, MOST)))
-
-
-POOLED = "pooled"
-MOST_WEEKS = 26
-LEAST_WEEKS = 3  # fewer cannot tell how much theta moves
-Estimate = tuple[float, tuple[float, float]]
 
 
 def over_weeks(
@@ -130,6 +102,40 @@ def lean_on(own: Theta, before: Sequence[Theta]) -> Theta:
     )
 
 
+def on_log_odds(value: ArrayLike, interval: ArrayLike) -> tuple[Float, Float]:
+    """Estimates and the variances that their 90% intervals (…, 2) stand for, on the log-odds scale."""
+    low, high = np.moveaxis(_log_odds(interval), -1, 0)
+    return _log_odds(value), np.maximum((high - low) / (2 * HALF_WIDTH), 1e-3) ** 2
+
+
+def random_effects(centre: Float, variance: Float) -> tuple[float, float, float]:
+    """(mean, its variance, variance between the true values), by DerSimonian and Laird."""
+    fixed = 1.0 / variance
+    mean = float(np.sum(fixed * centre) / np.sum(fixed))
+    spread = np.sum(fixed * (centre - mean) ** 2) - (centre.size - 1)
+    between = (
+        max(0.0, spread / (np.sum(fixed) - np.sum(fixed**2) / np.sum(fixed))) if centre.size > 1 else 0.0
+    )
+    weight = 1.0 / (variance + between)
+    return float(np.sum(weight * centre) / np.sum(weight)), 1.0 / float(np.sum(weight)), float(between)
+
+
+def as_share(mean: float, variance: float) -> Estimate:
+    """Back from log-odds: the value and its 90% interval."""
+    reach = HALF_WIDTH * float(np.sqrt(variance))
+    return float(expit(mean)), (float(expit(mean - reach)), float(expit(mean + reach)))
+
+
+def _pool(estimates: Sequence[Estimate]) -> Estimate:
+    centre, variance = on_log_odds([value for value, _ in estimates], [ends for _, ends in estimates])
+    mean, of_mean, _ = random_effects(centre, variance)
+    return as_share(mean, of_mean)
+
+
+def _log_odds(share: ArrayLike) -> Float:
+    return np.asarray(logit(np.clip(np.asarray(share, dtype=np.float64), LEAST, MOST)))
+
+
 def _combine(own: Estimate, before: Sequence[Estimate]) -> Estimate:
     centre, variance = on_log_odds([value for value, _ in before], [ends for _, ends in before])
     mean, of_mean, between = random_effects(centre, variance)
@@ -153,11 +159,3 @@ def _thetas(rows: pd.DataFrame) -> list[Theta]:
         )
         for a, a_low, a_high, p, p_low, p_high in numbers[np.isfinite(numbers).all(axis=1)]
     ]
-
-
-@dataclass(frozen=True)
-class OverWeeks:
-    """Theta of a segment with the weeks published before as a prior; ``weeks`` says how many."""
-
-    theta: Theta
-    weeks: int

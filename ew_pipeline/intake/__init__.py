@@ -5,5 +5,6 @@
 ``contract``       what is checked, where faulty rows go; ``expectations`` does it with Great Expectations
 ``read``           all of it for a week; ``canonical`` and ``snapshot`` keep what is valid
 ``ranging``        which pairs are observed: the rule for missing rows
-``assemble``       a snapshot as matrices by segment, with each pair's baseline from ``history``
+``assemble``       a snapshot (``coded``) as matrices by ``segments``, pairs with costs (``costs_table``)
+                   and baselines: ``history`` of a ``panel``, the sales of many weeks next to each other
 """

@@ -51,6 +51,23 @@ class SegmentInput:
     costs: Costs
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """Which pairs are in the matrix, and where the others went."""
+
+    zero_rule: str  # "explicit", "listing" or "inferred"
+    stores_expected: int
+    stores_reporting: int
+    stores_missing: tuple[str, ...]  # listed or seen before, but no row this week
+    pairs_observed: int  # in the matrix, zeros included
+    pairs_zero: int
+    pairs_zero_filled: int  # of them, zeros that had no row
+    pairs_promoted: int  # left out, or kept, by the setting
+    pairs_unlisted: int  # sold, but not ranged by the listing: left out
+    pairs_not_scored: int  # too little data on store, SKU and pair
+    history_weeks: int  # weeks of the past that the level is built from; 0: cross-section only
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A week, ready to be fitted: its segments in order of their names, and the weeks before."""
@@ -302,20 +319,3 @@ def _coverage(
 def _frozen(values: npt.NDArray[T]) -> npt.NDArray[T]:
     values.setflags(write=False)
     return values
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Which pairs are in the matrix, and where the others went."""
-
-    zero_rule: str  # "explicit", "listing" or "inferred"
-    stores_expected: int
-    stores_reporting: int
-    stores_missing: tuple[str, ...]  # listed or seen before, but no row this week
-    pairs_observed: int  # in the matrix, zeros included
-    pairs_zero: int
-    pairs_zero_filled: int  # of them, zeros that had no row
-    pairs_promoted: int  # left out, or kept, by the setting
-    pairs_unlisted: int  # sold, but not ranged by the listing: left out
-    pairs_not_scored: int  # too little data on store, SKU and pair
-    history_weeks: int  # weeks of the past that the level is built from; 0: cross-section only

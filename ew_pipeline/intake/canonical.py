@@ -1,4 +1,10 @@
-"""The tables of a snapshot: sorted, without faulty rows; weeks that were checked before are known again."""
+"""Checked tables into a snapshot: sorted, without faulty rows; weeks checked before are known again.
+
+A week's window reaches back a year, and of two weeks of a backfill all but one are the same rows of the same
+file. A week without a fault is kept by the file's content, the columns that are read, the suite and the code
+that checks (``SOURCES``), so that nothing is taken over that a check would not find again. A week with a
+faulty row is never kept, nor is a very large one, nor one from a database, which has no content to name.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +24,9 @@ from ew_pipeline.core.provenance import canonical_json, environment, file_hash
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.contract import LABEL
 from ew_pipeline.intake.expectations import load_suite
-from ew_pipeline.intake.snapshot import SnapshotWriter, Values
+from ew_pipeline.intake.snapshot import SnapshotWriter
 from ew_pipeline.intake.sources import number
-from ew_pipeline.intake.tables import Opened
+from ew_pipeline.intake.tables import Columns, Opened
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,21 +36,22 @@ MOST_BYTES = 1_000_000_000
 MOST_ROWS = 1_000_000  # of a week
 MOST_FILE_BYTES = 4_000_000_000
 SOURCES = (
-    "intake/sources.py",
-    "method/row_major.py",
     "core/coded_text.py",
-    "intake/contract.py",
-    "intake/expectations.py",
-    "intake/tables.py",
-    "intake/whole_numbers.py",
-    "intake/snapshot.py",
     "core/schema.py",
     "core/week.py",
+    "intake/before_gx.py",
     "intake/canonical.py",
+    "intake/contract.py",
+    "intake/expectations.py",
+    "intake/snapshot.py",
+    "intake/sources.py",
+    "intake/tables.py",
+    "intake/whole_numbers.py",
+    "method/row_major.py",
 )
 CHECKED_BY = ("duckdb", "great-expectations", "pandas", "pyarrow")
 CODES, TEXTS = "codes of ", "texts of "
-Columns = Mapping[str, Values]
+FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
 
 
 class CheckedWeeks:
@@ -85,6 +92,50 @@ class CheckedWeeks:
 
     def _name(self, week: str) -> str:
         return hashlib.sha256(f"{self._key} {week}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """Sales that were found to be without fault, by store and SKU: all of the window (``plain``), and then
+    they are not in the database, or those of the week that is run (``now``)."""
+
+    plain: Mapping[Week, Columns] | None = None
+    now: pd.DataFrame | None = None
+
+
+def add_tables(
+    writer: SnapshotWriter,
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, Opened],
+    week: Week,
+    first: Week,
+    checked: CheckedWeeks,
+    clean: Clean,
+) -> None:
+    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
+    if clean.plain is not None:
+        _add_plain(writer, checked, clean.plain)
+    else:
+        segmented = tables["sales"].segment is not None
+        known = {} if clean.now is None or segmented else {str(week): clean.now}
+        _add_sales(writer, connection, tables["sales"], checked, known)
+    if "listing" in tables:
+        segment = ", segment" if tables["listing"].segment is not None else ""
+        columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
+        query = (
+            f"SELECT store_id, sku_id, {columns}{segment} FROM listing "
+            f"WHERE rowid NOT IN ({FAULTY.format('listing')}) "
+            f"AND coalesce(first_week <= {week.index}, true) AND coalesce(last_week >= {first.index}, true) "
+            "ORDER BY store_id, sku_id"
+        )
+        writer.add("listing", connection.execute(query).df())
+    if "costs" in tables:
+        query = "SELECT * FROM costs ORDER BY store_id NULLS FIRST, sku_id NULLS FIRST"
+        writer.add("costs", connection.execute(query).df())
+    for name, key in (("stores", "store_id"), ("skus", "sku_id")):
+        if name in tables and tables[name].segment is not None:
+            query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
+            writer.add(name, connection.execute(query).df())
 
 
 def _paths(spec: str) -> tuple[Path, ...]:
@@ -138,53 +189,6 @@ def _from_arrays(kept: Arrays) -> Columns | None:
     except (KeyError, ValueError):
         return None
     return columns if "units" in columns else None
-
-
-FAULTY = "SELECT row FROM faulty WHERE table_name = '{}'"
-
-
-@dataclass(frozen=True, eq=False)
-class Clean:
-    """Sales that were found to be without fault, by store and SKU: all of the window (``plain``), and then
-    they are not in the database, or those of the week that is run (``now``)."""
-
-    plain: Mapping[Week, Columns] | None = None
-    now: pd.DataFrame | None = None
-
-
-def add_tables(
-    writer: SnapshotWriter,
-    connection: duckdb.DuckDBPyConnection,
-    tables: Mapping[str, Opened],
-    week: Week,
-    first: Week,
-    checked: CheckedWeeks,
-    clean: Clean,
-) -> None:
-    """Hand every table to the writer; listing rows outside ``first`` to ``week`` cannot matter."""
-    if clean.plain is not None:
-        _add_plain(writer, checked, clean.plain)
-    else:
-        segmented = tables["sales"].segment is not None
-        known = {} if clean.now is None or segmented else {str(week): clean.now}
-        _add_sales(writer, connection, tables["sales"], checked, known)
-    if "listing" in tables:
-        segment = ", segment" if tables["listing"].segment is not None else ""
-        columns = ", ".join(f"{LABEL.format(name)} AS {name}" for name in ("first_week", "last_week"))
-        query = (
-            f"SELECT store_id, sku_id, {columns}{segment} FROM listing "
-            f"WHERE rowid NOT IN ({FAULTY.format('listing')}) "
-            f"AND coalesce(first_week <= {week.index}, true) AND coalesce(last_week >= {first.index}, true) "
-            "ORDER BY store_id, sku_id"
-        )
-        writer.add("listing", connection.execute(query).df())
-    if "costs" in tables:
-        query = "SELECT * FROM costs ORDER BY store_id NULLS FIRST, sku_id NULLS FIRST"
-        writer.add("costs", connection.execute(query).df())
-    for name, key in (("stores", "store_id"), ("skus", "sku_id")):
-        if name in tables and tables[name].segment is not None:
-            query = f"SELECT {key}, segment FROM {name} WHERE {key} IS NOT NULL ORDER BY {key}"
-            writer.add(name, connection.execute(query).df())
 
 
 def _add_plain(writer: SnapshotWriter, checked: CheckedWeeks, plain: Mapping[Week, Columns]) -> None:

@@ -1,6 +1,8 @@
 """The contract of the tables: what is checked, where faulty rows go, and the words of a rejection.
 
-Validation rejects or quarantines, and never repairs.
+Validation rejects or quarantines, and never repairs. Sales are checked a few weeks at a time, so that memory
+does not follow the window. The week that is run is judged by its own share of faulty rows, and its faults can
+reject the batch; an earlier week only loses its faulty rows, and the history with them.
 """
 
 from __future__ import annotations
@@ -43,11 +45,44 @@ WRITTEN = {
     "stores": ("store_id", "segment"),
     "skus": ("sku_id", "segment"),
 }
-KEYS = {
+KEYS = {  # by which a row is named; others by store_id, sku_id
     "sales": ("store_id", "sku_id", "coalesce(CAST(week AS VARCHAR), week_text)"),
     "stores": ("store_id",),
     "skus": ("sku_id",),
 }
+ROWS_AT_ONCE = 2_000_000  # of sales, checked together
+SALES_KEY = ("week", "store_id", "sku_id")
+ROW_KEYS = {"stores": "store_id", "skus": "sku_id"}  # each once; others by store_id, sku_id
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault found in a table, with how many rows it hit."""
+
+    table: str
+    reason: str  # in words, e.g. "units below zero"
+    rows: int
+    examples: tuple[str, ...]  # the first few keys
+    rejects: bool  # True: the whole batch is rejected; False: the rows are quarantined
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What validation found.
+
+    ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
+    ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
+    ``rows_known``: sales of earlier weeks that a run before this one had found without fault in the same
+    file; they are among ``rows_read``, but not in these Data Docs.
+    """
+
+    faults: tuple[Fault, ...]
+    rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
+    rows_quarantined: int
+    quarantine: Path | None
+    data_docs: Path
+    ignored_columns: Mapping[str, tuple[str, ...]]
+    rows_known: int = 0
 
 
 class ContractRejected(DataError):
@@ -81,19 +116,19 @@ class FaultBook:
         self.connection.unregister("found")
         self.faults.append(Fault(table, reason, rows.size, self._examples(table, np.sort(rows)), rejects))
 
-    def add_whole(self, table: str, reason: str, examples: tuple[str, ...] = ()) -> None:
+    def add_whole(self, table: str, reason: str) -> None:
         """The table as a whole is faulty."""
-        self.faults.append(Fault(table, reason, 0, examples, True))
+        self.faults.append(Fault(table, reason, 0, (), True))
 
     @property
     def tables(self) -> list[str]:
         """Tables with faulty rows."""
         return sorted({fault.table for fault in self.faults if fault.rows})
 
-    def rows(self, table: str, condition: str = "true") -> int:
+    def rows(self, table: str) -> int:
         """How many rows of ``table`` are faulty, each counted once."""
         return number(
-            f"SELECT count(*) FROM {table} AS t WHERE {condition} AND "
+            f"SELECT count(*) FROM {table} AS t WHERE "
             f"t.rowid IN (SELECT row FROM faulty WHERE table_name = {literal(table)})",
             self.connection,
         )
@@ -134,41 +169,6 @@ def in_words(fault: Fault) -> str:
     if not fault.rows:
         return f"{fault.table}: {fault.reason}{named}"
     return f"{fault.rows:,} {'row' if fault.rows == 1 else 'rows'} of {fault.table}: {fault.reason}{named}"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A kind of fault found in a table, with how many rows it hit."""
-
-    table: str
-    reason: str  # in words, e.g. "units below zero"
-    rows: int
-    examples: tuple[str, ...]  # the first few keys
-    rejects: bool  # True: the whole batch is rejected; False: the rows are quarantined
-
-
-@dataclass(frozen=True)
-class Contract:
-    """What validation found.
-
-    ``quarantine``: the folder with a CSV per table, every faulty row with its reason; None without any.
-    ``data_docs``: index.html of Great Expectations' Data Docs; not there when a table could not be read.
-    ``rows_known``: sales of earlier weeks that a run before this one had found without fault in the same
-    file; they are among ``rows_read``, but not in these Data Docs.
-    """
-
-    faults: tuple[Fault, ...]
-    rows_read: Mapping[str, int]  # by table, of the weeks that were asked for
-    rows_quarantined: int
-    quarantine: Path | None
-    data_docs: Path
-    ignored_columns: Mapping[str, tuple[str, ...]]
-    rows_known: int = 0
-
-
-ROWS_AT_ONCE = 2_000_000
-SALES_KEY = ("week", "store_id", "sku_id")
-ROW_KEYS = {"stores": "store_id", "skus": "sku_id"}
 
 
 def check_sales(
@@ -219,7 +219,7 @@ def check_sales(
     _judge(
         "sales",
         lost,
-        _rows(f"sales WHERE week = '{week}' OR week IS NULL", connection),
+        number(f"SELECT count(*) FROM sales WHERE week = '{week}' OR week IS NULL", connection),
         max_faulty_share,
         book,
     )
@@ -270,6 +270,79 @@ def check_attributes(table: str, connection: duckdb.DuckDBPyConnection, book: Fa
         connection.execute(f"SELECT row FROM copies_{table}").fetchnumpy()["row"], dtype=np.int64
     )
     book.add(table, rows, "the same id more than once", rejects=True)
+
+
+@dataclass(frozen=True, eq=False)
+class TableReport:
+    """What validation found in one frame.
+
+    Attributes
+    ----------
+    faults : one per kind.
+    faulty : ``position`` in the frame and ``reason``, one row per faulty row and kind.
+    data_docs : index.html, when a folder was given.
+    """
+
+    table: str
+    rows: int
+    faults: tuple[Fault, ...]
+    faulty: pd.DataFrame
+    data_docs: Path | None
+
+    @property
+    def rejected(self) -> bool:
+        return any(fault.rejects for fault in self.faults)
+
+    @property
+    def clean(self) -> NDArray[np.bool_]:
+        """True for the rows of the frame without a fault."""
+        mask = np.ones(self.rows, dtype=np.bool_)
+        mask[self.faulty["position"].to_numpy()] = False
+        return mask
+
+    def __str__(self) -> str:
+        return (
+            "; ".join(map(in_words, self.faults)) or f"{self.rows:,} rows of {self.table}: nothing is wrong"
+        )
+
+
+def validate_table(
+    name: str,
+    frame: pd.DataFrame,
+    data_docs: Path | None = None,
+    *,
+    label: str = "table",
+    validator: Validator | None = None,
+) -> TableReport:
+    """Hold a frame that is at hand (store checks, published flags) against the suite ``name``; with
+    ``data_docs`` a folder, build Data Docs there."""
+    validator = validator or Validator()
+    suite = load_suite(name)
+    rows = frame.reset_index(drop=True)
+    missing = [column for column in TABLES[name].required if column not in rows]
+    if missing:
+        suite = suite.only("expect_column_to_exist")
+    else:
+        rows = rows.assign(copies=_copies(rows, TABLES[name].key))
+        suite = suite.on(set(rows.columns))
+    faults, found = [], []
+    for finding in validator.validate(suite, rows, label):
+        reason, rejects = finding.expectation.reason, finding.expectation.on_failure == "reject"
+        if finding.positions is None:
+            faults.append(Fault(name, reason, 0, (), True))
+            continue
+        found.append(pd.DataFrame({"position": finding.positions, "reason": reason}))
+        first = rows.loc[finding.positions[:NAMED_OFFENDERS], list(TABLES[name].key)]
+        examples = tuple(key_text(key) for key in first.itertuples(index=False, name=None))
+        faults.append(Fault(name, reason, finding.positions.size, examples, rejects))
+    nothing = pd.DataFrame({"position": np.empty(0, np.int64), "reason": np.empty(0, object)})
+    return TableReport(
+        table=name,
+        rows=len(rows),
+        faults=tuple(faults),
+        faulty=pd.concat(found, ignore_index=True) if found else nothing,
+        data_docs=None if data_docs is None else validator.build_docs(data_docs),
+    )
 
 
 def _check_small(
@@ -373,84 +446,6 @@ def _listed_stores(connection: duckdb.DuckDBPyConnection) -> np.ndarray:
     listed = np.zeros(max(len(stores.cat.categories), 1), dtype=np.int8)
     listed[stores.cat.codes.to_numpy()] = 1
     return listed
-
-
-def _rows(clause: str, connection: duckdb.DuckDBPyConnection) -> int:
-    return number(f"SELECT count(*) FROM {clause}", connection)
-
-
-@dataclass(frozen=True, eq=False)
-class TableReport:
-    """What validation found in one frame.
-
-    Attributes
-    ----------
-    faults : one per kind.
-    faulty : ``position`` in the frame and ``reason``, one row per faulty row and kind.
-    data_docs : index.html, when a folder was given.
-    """
-
-    table: str
-    rows: int
-    faults: tuple[Fault, ...]
-    faulty: pd.DataFrame
-    data_docs: Path | None
-
-    @property
-    def rejected(self) -> bool:
-        return any(fault.rejects for fault in self.faults)
-
-    @property
-    def clean(self) -> NDArray[np.bool_]:
-        """True for the rows of the frame without a fault."""
-        mask = np.ones(self.rows, dtype=np.bool_)
-        mask[self.faulty["position"].to_numpy()] = False
-        return mask
-
-    def __str__(self) -> str:
-        return (
-            "; ".join(map(in_words, self.faults)) or f"{self.rows:,} rows of {self.table}: nothing is wrong"
-        )
-
-
-def validate_table(
-    name: str,
-    frame: pd.DataFrame,
-    data_docs: Path | None = None,
-    *,
-    label: str = "table",
-    validator: Validator | None = None,
-) -> TableReport:
-    """Hold ``frame`` against the suite ``name``; with ``data_docs`` a folder, build Data Docs there."""
-    from ew_pipeline.intake.expectations import Validator
-
-    validator = validator or Validator()
-    suite = load_suite(name)
-    rows = frame.reset_index(drop=True)
-    missing = [column for column in TABLES[name].required if column not in rows]
-    if missing:
-        suite = suite.only("expect_column_to_exist")
-    else:
-        rows = rows.assign(copies=_copies(rows, TABLES[name].key))
-        suite = suite.on(set(rows.columns))
-    faults, found = [], []
-    for finding in validator.validate(suite, rows, label):
-        reason, rejects = finding.expectation.reason, finding.expectation.on_failure == "reject"
-        if finding.positions is None:
-            faults.append(Fault(name, reason, 0, (), True))
-            continue
-        found.append(pd.DataFrame({"position": finding.positions, "reason": reason}))
-        first = rows.loc[finding.positions[:NAMED_OFFENDERS], list(TABLES[name].key)]
-        examples = tuple(key_text(key) for key in first.itertuples(index=False, name=None))
-        faults.append(Fault(name, reason, finding.positions.size, examples, rejects))
-    nothing = pd.DataFrame({"position": np.empty(0, np.int64), "reason": np.empty(0, object)})
-    return TableReport(
-        table=name,
-        rows=len(rows),
-        faults=tuple(faults),
-        faulty=pd.concat(found, ignore_index=True) if found else nothing,
-        data_docs=None if data_docs is None else validator.build_docs(data_docs),
-    )
 
 
 def _copies(frame: pd.DataFrame, key: tuple[str, ...]) -> NDArray[np.int64]:

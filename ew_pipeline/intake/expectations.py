@@ -1,4 +1,8 @@
-"""Great Expectations: the suites in ``expectations/``, a run on one frame, Data Docs."""
+"""Great Expectations: the suites in ``expectations/``, a run on one frame at a time, Data Docs of all.
+
+The pandas engine with positions, never index columns: those take seconds per million rows. The context lives
+in memory, so nothing is written but the Data Docs, and nothing is printed.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,9 @@ from ew_pipeline.core.provenance import PACKAGE
 from ew_pipeline.core.schema import TABLES
 
 ON_FAILURE = ("reject", "quarantine")
+SITE = "ew"
+# Data Docs show the first few; every key is in the quarantine file.
+LONG = ("unexpected_list", "unexpected_index_list", "unexpected_index_query")
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,14 @@ class Suite:
         return Suite(self.name, tuple(line for line in self.expectations if line.kind == kind))
 
 
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """An expectation that does not hold. ``positions``: the rows of the frame; None when it is all of it."""
+
+    expectation: Expectation
+    positions: NDArray[np.int64] | None
+
+
 def suites_folder() -> Path:
     """``expectations/`` at the top of a checkout; beside the code in an installed package."""
     for folder in (PACKAGE / "_expectations", PACKAGE.parent / "expectations"):
@@ -85,27 +100,6 @@ def load_suite(name: str) -> Suite:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EwError(f"the suite {path} cannot be used: {error}.", "restore it from the release.") from error
     return Suite(name, lines)
-
-
-def _expectation(line: dict[str, Any]) -> Expectation:
-    meta = line["meta"]
-    if meta["on_failure"] not in ON_FAILURE:
-        raise ValueError(f"on_failure is {meta['on_failure']!r}; it must be one of {', '.join(ON_FAILURE)}")
-    column = line["kwargs"].get("column") if line["type"] != "expect_column_to_exist" else None
-    return Expectation(line, column, str(line["description"]), str(meta["reason"]), str(meta["on_failure"]))
-
-
-SITE = "ew"
-# Data Docs show the first few; every key is in the quarantine file.
-LONG = ("unexpected_list", "unexpected_index_list", "unexpected_index_query")
-
-
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """An expectation that does not hold. ``positions``: the rows of the frame; None when it is all of it."""
-
-    expectation: Expectation
-    positions: NDArray[np.int64] | None
 
 
 class Validator:
@@ -200,6 +194,14 @@ def load_great_expectations() -> ModuleType:
     # of every size do without, as very large ones do by themselves.
     pandas_execution_engine.HASH_THRESHOLD = 0
     return gx
+
+
+def _expectation(line: dict[str, Any]) -> Expectation:
+    meta = line["meta"]
+    if meta["on_failure"] not in ON_FAILURE:
+        raise ValueError(f"on_failure is {meta['on_failure']!r}; it must be one of {', '.join(ON_FAILURE)}")
+    column = line["kwargs"].get("column") if line["type"] != "expect_column_to_exist" else None
+    return Expectation(line, column, str(line["description"]), str(meta["reason"]), str(meta["on_failure"]))
 
 
 def _finding(suite: Suite, line: Any) -> Finding | None:

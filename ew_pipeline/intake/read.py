@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.files import writing_to
 from ew_pipeline.core.schema import COSTS, LISTING, SALES
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
+from ew_pipeline.intake import canonical
+from ew_pipeline.intake import contract as rules
 from ew_pipeline.intake import tables as reading
 from ew_pipeline.intake.canonical import CheckedWeeks, Clean
-from ew_pipeline.intake.contract import (
-    Contract,
-    ContractRejected,
-    Fault,
-    FaultBook,
-    in_words,
-)
+from ew_pipeline.intake.contract import Contract, ContractRejected, Fault, FaultBook, in_words
+from ew_pipeline.intake.expectations import Validator
 from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
 from ew_pipeline.intake.source_passwords import without_password
 from ew_pipeline.intake.sources import WeekSources
@@ -32,9 +31,6 @@ from ew_pipeline.intake.tables import Columns, Opened, plain_sales
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
-
-    from ew_pipeline.intake.expectations import Validator
 
 SCRATCH_MEMORY = "1GB"
 PER_LINE = "\n  - "
@@ -45,7 +41,7 @@ def ingest(
 ) -> tuple[Contract, Snapshot]:
     """Validate the inputs of a week and keep them.
 
-    ``checks``: what stores found in earlier weeks, if a calibration is to learn from it (``weekly.labels``).
+    ``checks``: what stores found in earlier weeks, if a calibration is to learn from it.
     Returns what the contract found and the snapshot. Raises ``ContractRejected``, with the contract in it,
     when the batch is broken. Faulty rows are in ``quarantine/<run folder's name>/`` either way.
     """
@@ -157,9 +153,6 @@ class _Batch:
 
     def check(self) -> tuple[Contract, Clean]:
         """What the contract finds, and the sales that nothing is wrong with."""
-        from ew_pipeline.intake import contract as contract_
-        from ew_pipeline.intake.expectations import Validator
-
         request, connection = self.request, self.connection
         with ThreadPoolExecutor(1) as beside:  # importing Great Expectations takes seconds
             made = beside.submit(Validator)
@@ -167,23 +160,21 @@ class _Batch:
             plain = plain_sales(self.tables["sales"], window.texts, window.weeks)
             self._view_others()
             validator = made.result()
-        if plain is not None and not contract_.plain_sales_hold(
-            validator, plain, request.week, self._listed()
-        ):
+        if plain is not None and not rules.plain_sales_hold(validator, plain, request.week, self._listed()):
             plain, validator = None, Validator()  # in Data Docs, every week stands once
         rows = self._load(window, plain)
         book = FaultBook(connection)
         share = request.config.contract.max_faulty_share
         if "listing" in self.tables:
-            contract_.check_listing(connection, validator, book, share)
+            rules.check_listing(connection, validator, book, share)
         if "costs" in self.tables:
-            contract_.check_costs(connection, validator, book)
+            rules.check_costs(connection, validator, book)
         for name in ("stores", "skus"):
             if name in self.tables and self.tables[name].segment is not None:
-                contract_.check_attributes(name, connection, book)
+                rules.check_attributes(name, connection, book)
         clean = None
         if plain is None:
-            clean = contract_.check_sales(
+            clean = rules.check_sales(
                 connection, validator, book, request.week, window.earlier(request.week),
                 self._sales_columns(), share, has_listing="listing" in self.tables,
             )  # fmt: skip
@@ -193,14 +184,12 @@ class _Batch:
         return contract, Clean(plain, clean)
 
     def keep(self, checks: pd.DataFrame | None, clean: Clean) -> Snapshot:
-        from ew_pipeline.intake import canonical as _keep
-
         split = next((opened for opened in self.tables.values() if opened.segment is not None), None)
         with SnapshotWriter(
             self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
         ) as writer:
             first = self.request.week.shift(-self._trailing())
-            _keep.add_tables(
+            canonical.add_tables(
                 writer, self.connection, self.tables, self.request.week, first, self.checked, clean
             )
             if checks is not None and len(checks):

@@ -72,6 +72,14 @@ like the others, so that checks that come in later are new inputs.
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """Validated inputs of a week: their hash, and where they are."""
+
+    data_hash: str
+    folder: Path
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What is in a snapshot. ``segment_table``: the table that ``segment`` is in, None when not split."""
 
@@ -331,11 +339,3 @@ def _clear_unfinished(snapshots: Path) -> None:
             continue
         if stale:
             shutil.rmtree(left, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Validated inputs, kept by the hash of their content (``intake.snapshot``)."""
-
-    data_hash: str
-    folder: Path

@@ -1,4 +1,13 @@
-"""A source as typed tables: DuckDB for any table, plain Arrow for sales in parquet. Nothing is repaired."""
+"""A source as typed tables: DuckDB for any table, plain Arrow for sales in parquet. Nothing is repaired.
+
+In DuckDB ids are texts, weeks ISO weeks, numbers numbers. A cell that cannot be read becomes NULL and is kept
+next to it as it was written, for the quarantine file.
+
+Most weeks of sales need no second look: parquet files, read as codes and sorted without a database
+(``plain_sales``) in half the time. Whatever is not plain, be it a missing id, a number that is no count or a
+pair that comes twice, is for DuckDB, which finds, keeps and names every such row. A file is plain or it is
+not: nothing is judged here, and the suite is asked about plain rows as about any others.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +56,11 @@ FOUR_COSTS = (
     "cost_flagged_anomalous",
 )
 TWO_COSTS = ("cost_false_alarm", "cost_missed")
+IDS, FLAGS = ("store_id", "sku_id"), ("promo", "holiday")
+MOST_ROWS = 20_000_000  # in memory together, some forty bytes each; above, the database goes week by week
+MOST_UNITS = np.iinfo(np.int32).max
+Columns = Mapping[str, Values]
+Rows = dict[str, pa.ChunkedArray]
 
 
 @dataclass(frozen=True)
@@ -260,6 +274,49 @@ def load(opened: Iterable[Opened], connection: duckdb.DuckDBPyConnection) -> dic
     return rows
 
 
+def plain_sales(
+    opened: Opened, texts: Mapping[str | None, Week | None], window: Collection[Week]
+) -> dict[Week, Columns] | None:
+    """The columns of each week of the window as a snapshot takes them (``SnapshotWriter.add_columns``), rows
+    by store and SKU; None where the files are not plain.
+
+    ``texts``: what each value of ``week`` stands for.
+    """
+    if not opened.source.parquet or opened.segment is not None or None in texts.values():
+        return None
+    wanted = {
+        text: week for text, week in texts.items() if text is not None and week is not None and week in window
+    }
+    try:
+        rows = _read(opened, sorted(wanted))
+        if rows is None or any(column.null_count for column in rows.values()):
+            return None
+        stores, skus, weeks = (CodedText.of(rows.pop(name)) for name in (*IDS, "week"))
+    except (OSError, ValueError, pa.ArrowException, DataError):  # the database says what is wrong
+        return None
+    if any((np.strings.strip(coded.texts) == "").any() for coded in (stores, skus)):
+        return None
+    numbers = {name: _whole(column, 1 if name in FLAGS else MOST_UNITS) for name, column in rows.items()}
+    if any(values is None for values in numbers.values()):
+        return None
+    found: dict[Week, Columns] = {}
+    for week, chosen in _by_week(weeks, wanted):
+        columns = _sorted(week, stores, skus, {k: v for k, v in numbers.items() if v is not None}, chosen)
+        if columns is None:
+            return None
+        found[week] = columns
+    # Otherwise the file is not the one whose weeks were looked at.
+    return found if found.keys() == set(wanted.values()) else None
+
+
+def as_frame(weeks: Sequence[Columns]) -> pd.DataFrame:
+    """Weeks below each other as the suite looks at them. Of 64 bits: of shorter numbers Great Expectations
+    compares every one in Python."""
+    columns = {name: _joined([week[name] for week in weeks]) for name in weeks[0]}
+    rows = len(columns["units"])
+    return pd.DataFrame({**columns, "copies": np.broadcast_to(np.int64(1), rows)}, copy=False)
+
+
 def _other_keys(key: str) -> tuple[str, ...]:
     """Tables without this key."""
     return ("skus",) if key == "store_id" else ("stores",) if key == "sku_id" else ()
@@ -346,56 +403,6 @@ def _enum(name: str, query: str, connection: duckdb.DuckDBPyConnection) -> None:
         f"CREATE TABLE {name}_coded AS SELECT text, CAST(text AS {name}) AS code "
         f"FROM (SELECT unnest(enum_range(CAST(NULL AS {name}))) AS text) WHERE text != ''"
     )
-
-
-IDS, FLAGS = ("store_id", "sku_id"), ("promo", "holiday")
-MOST_ROWS = 20_000_000  # in memory together, some forty bytes each; above, the database goes week by week
-MOST_UNITS = np.iinfo(np.int32).max
-Columns = Mapping[str, Values]
-Rows = dict[str, pa.ChunkedArray]
-
-
-def plain_sales(
-    opened: Opened, texts: Mapping[str | None, Week | None], window: Collection[Week]
-) -> dict[Week, Columns] | None:
-    """The columns of each week of the window as a snapshot takes them (``SnapshotWriter.add_columns``), rows
-    by store and SKU; None where the files are not plain.
-
-    ``texts``: what each value of ``week`` stands for.
-    """
-    if not opened.source.parquet or opened.segment is not None or None in texts.values():
-        return None
-    wanted = {
-        text: week for text, week in texts.items() if text is not None and week is not None and week in window
-    }
-    try:
-        rows = _read(opened, sorted(wanted))
-        if rows is None or any(column.null_count for column in rows.values()):
-            return None
-        stores, skus, weeks = (CodedText.of(rows.pop(name)) for name in (*IDS, "week"))
-    except (OSError, ValueError, pa.ArrowException, DataError):  # the database says what is wrong
-        return None
-    if any((np.strings.strip(coded.texts) == "").any() for coded in (stores, skus)):
-        return None
-    numbers = {name: _whole(column, 1 if name in FLAGS else MOST_UNITS) for name, column in rows.items()}
-    if any(values is None for values in numbers.values()):
-        return None
-    found: dict[Week, Columns] = {}
-    for week, chosen in _by_week(weeks, wanted):
-        columns = _sorted(week, stores, skus, {k: v for k, v in numbers.items() if v is not None}, chosen)
-        if columns is None:
-            return None
-        found[week] = columns
-    # Otherwise the file is not the one whose weeks were looked at.
-    return found if found.keys() == set(wanted.values()) else None
-
-
-def as_frame(weeks: Sequence[Columns]) -> pd.DataFrame:
-    """Weeks below each other as the suite looks at them. Of 64 bits: of shorter numbers Great Expectations
-    compares every one in Python."""
-    columns = {name: _joined([week[name] for week in weeks]) for name in weeks[0]}
-    rows = len(columns["units"])
-    return pd.DataFrame({**columns, "copies": np.broadcast_to(np.int64(1), rows)}, copy=False)
 
 
 def _joined(values: Sequence[Values]) -> Values:

@@ -1,6 +1,6 @@
 """``expect_column_values_to_be_whole``: the one expectation Great Expectations lacks.
 
-Importing this module registers it; ``gx_run`` does so before it reads a suite.
+Importing this module registers it; ``expectations`` does so before it reads a suite.
 """
 
 # mypy: disable-error-code="attr-defined,misc,no-untyped-call,untyped-decorator"

@@ -1,4 +1,7 @@
-"""Opening the ledger: the database by its URL, and its schema brought up to date."""
+"""Opening the ledger: the database by its URL, its schema, one reader's and one writer's kind of transaction.
+
+The schema is made when absent, brought up to date when old, refused when newer than this code.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,12 @@ WRITES = "ew_writes"
 CACHE_KIB = 262_144
 PAGE_BYTES = 16_384  # a large week's flags are written a tenth quicker than in pages of 4 KiB
 EXAMPLES = "use sqlite:////folder/ledger.db or postgresql+psycopg://user:password@host/database."
+NEWEST = "0005"  # the last file of migrations/versions; a test holds the two together
+OLDEST = "0005"  # the first; what was older is brought up to it by commit LAST_WITH_OLDER
+LAST_WITH_OLDER = "12bcf5a"
+VERSION_TABLE = "ew_ledger_version"  # not alembic's own name: MLflow may live in the same database
+MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATION_LOCK = 0x65_77_6C_65_64_67  # any number of our own: "ewledg"
 
 
 def parse_url(url: str) -> URL:
@@ -72,6 +81,49 @@ def writing(engine: Engine) -> Iterator[Connection]:
             yield connection
 
 
+def ensure_current(engine: Engine, *, migrate: bool) -> None:
+    """Make sure the schema is the one this code knows; safe when several processes do it at once."""
+    with reading(engine) as connection:
+        found = schema_version(connection)
+    if found == NEWEST:
+        return
+    _refuse_unknown_version(engine, found)
+    if not migrate:
+        raise LedgerError(
+            f"the ledger {shown(engine.url)} "
+            + ("does not exist yet." if found is None else f"has schema {found}, this code needs {NEWEST}."),
+            "run a week (ew run), or open it with migrate=True.",
+        )
+    with writing(engine) as connection:
+        if not is_sqlite(engine.url):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+            ensure_schema(connection)
+        found = schema_version(connection)  # another process may have been quicker
+        if found == NEWEST:
+            return
+        _refuse_unknown_version(engine, found)
+        if found is None:
+            _refuse_strange_tables(connection)
+        _upgrade(connection)
+        if found is None:
+            _first_head(connection)
+
+
+def ensure_schema(connection: Connection) -> None:
+    """Make PostgreSQL's schema ``ew`` if it is not there; asking first needs no right to create."""
+    found = connection.execute(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": SCHEMA})
+    if not found.scalar_one():
+        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+
+
+def schema_version(connection: Connection) -> str | None:
+    """The version the database has; None before the first migration."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
+    return None if found is None else str(found)
+
+
 def _sqlite_engine(url: URL, busy_seconds: float) -> Engine:
     file = Path(url.database or "")
     try:
@@ -114,57 +166,6 @@ def _postgres_engine(url: URL, busy_seconds: float) -> Engine:
         connection.commit()
 
     return engine
-
-
-def ensure_schema(connection: Connection) -> None:
-    """Make PostgreSQL's schema ``ew`` if it is not there; asking first needs no right to create."""
-    found = connection.execute(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": SCHEMA})
-    if not found.scalar_one():
-        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
-
-
-NEWEST = "0005"  # the last file of migrations/versions; a test holds the two together
-OLDEST = "0005"  # the first; what was older is brought up to it by commit LAST_WITH_OLDER
-LAST_WITH_OLDER = "12bcf5a"
-VERSION_TABLE = "ew_ledger_version"  # not alembic's own name: MLflow may live in the same database
-MIGRATIONS = Path(__file__).parent / "migrations"
-MIGRATION_LOCK = 0x65_77_6C_65_64_67  # any number of our own: "ewledg"
-
-
-def ensure_current(engine: Engine, *, migrate: bool) -> None:
-    """Make sure the schema is the one this code knows; safe when several processes do it at once."""
-    with reading(engine) as connection:
-        found = schema_version(connection)
-    if found == NEWEST:
-        return
-    _refuse_unknown_version(engine, found)
-    if not migrate:
-        raise LedgerError(
-            f"the ledger {shown(engine.url)} "
-            + ("does not exist yet." if found is None else f"has schema {found}, this code needs {NEWEST}."),
-            "run a week (ew run), or open it with migrate=True.",
-        )
-    with writing(engine) as connection:
-        if not is_sqlite(engine.url):
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
-            ensure_schema(connection)
-        found = schema_version(connection)  # another process may have been quicker
-        if found == NEWEST:
-            return
-        _refuse_unknown_version(engine, found)
-        if found is None:
-            _refuse_strange_tables(connection)
-        _upgrade(connection)
-        if found is None:
-            _first_head(connection)
-
-
-def schema_version(connection: Connection) -> str | None:
-    """The version the database has; None before the first migration."""
-    if not inspect(connection).has_table(VERSION_TABLE):
-        return None
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
-    return None if found is None else str(found)
 
 
 def _refuse_unknown_version(engine: Engine, found: str | None) -> None:

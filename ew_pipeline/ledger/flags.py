@@ -1,4 +1,11 @@
-"""The flags of all publications: how they are stored, and how they are read."""
+"""The flags of publications: how they are stored, and how they are read.
+
+A national chain publishes hundreds of thousands of flags a week, each of thirty columns; most are the same in
+every flag. A flag's own row holds what is its own; what it shares with the others of its publication, run and
+segment stands in those tables once. Together they are what people see, and what ``row_hash`` is taken over.
+The database has the same as a view ``flags``, for people's own queries: nothing here reads it, since whoever
+can write to the database can put another in its place.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +43,22 @@ FLAG_COLUMNS = (
     "store_rank",
     "reasons",
 )
+OF_PUBLICATION = ("week", "run_id", "data_hash", "config_hash", "code_version")
+OF_RUN = ("flow_run_id", "mlflow_run_id")  # the same in all revisions of a run that has a result
+OF_SEGMENT = (
+    "alpha",
+    "alpha_low",
+    "alpha_high",
+    "anomaly_rate",
+    "anomaly_rate_low",
+    "anomaly_rate_high",
+    "rank",
+    "noise",
+    "anomaly",
+)
+KEY = ("publication_id", "position")
+HOMES = (tables.flag_rows, tables.publications, tables.segments, tables.runs)  # where a column is looked for
+Shared = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +108,8 @@ class FlagTable:
 
 def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
     """A row per flag, the best to check first, each with all that led to it."""
-    flags = result.flags
-    _refuse_gaps(flags)
+    chosen = result.flags
+    _refuse_unusable(chosen)
     origin = result.provenance
     shared: dict[str, Any] = {
         "publication_id": publication_id,
@@ -98,9 +121,9 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
         "config_hash": origin.config_hash,
         "code_version": origin.code_version,
     }
-    own: dict[str, pa.Array] = {"position": pa.array(np.arange(len(flags)))}
-    own |= {name: plain_column(flags[name]) for name in FLAG_COLUMNS}
-    own["level"] = _finite(flags["level"])
+    own: dict[str, pa.Array] = {"position": pa.array(np.arange(len(chosen)))}
+    own |= {name: plain_column(chosen[name]) for name in FLAG_COLUMNS}
+    own["level"] = _finite(chosen["level"])
     by_segment = {
         part.name: {
             **theta_columns(part.theta),
@@ -120,7 +143,7 @@ def flag_table(result: WeekResult, publication_id: int) -> FlagTable:
         for name in next(iter(by_segment.values()), {}):
             own[name] = pa.array([by_segment[segment][name] for segment in segments])
     same = {name: values[0].as_py() for name, values in own.items() if _all_same(values)}
-    return FlagTable(len(flags), {**shared, **same}, {name: own[name] for name in own if name not in same})
+    return FlagTable(len(chosen), {**shared, **same}, {name: own[name] for name in own if name not in same})
 
 
 def _all_same(values: pa.Array) -> bool:
@@ -135,38 +158,19 @@ def _finite(column: pd.Series[Any]) -> pa.Array:
     return pa.array(numbers, mask=~np.isfinite(numbers))
 
 
-def _refuse_gaps(flags: pd.DataFrame) -> None:
-    twice = flags[flags.duplicated(["store_id", "sku_id"])]
+def _refuse_unusable(chosen: pd.DataFrame) -> None:
+    """Refuse pairs that are flagged twice, or without a value."""
+    twice = chosen[chosen.duplicated(["store_id", "sku_id"])]
     if len(twice):
         pairs = [f"{store} {sku}" for store, sku in twice[["store_id", "sku_id"]].to_numpy()]
         raise DataError(f"{len(pairs)} pairs are flagged twice: {name_some(pairs, len(pairs))}.")
     for name in FLAG_COLUMNS:
-        column = flags[name]
+        column = chosen[name]
         numeric = pd.api.types.is_numeric_dtype(column)
         bad = ~np.isfinite(column.to_numpy(np.float64)) if numeric else column.isna().to_numpy()
         if bad.any():
-            pairs = [f"{store} {sku}" for store, sku in flags.loc[bad, ["store_id", "sku_id"]].to_numpy()]
+            pairs = [f"{store} {sku}" for store, sku in chosen.loc[bad, ["store_id", "sku_id"]].to_numpy()]
             raise DataError(f"{len(pairs)} flags have no {name}: {name_some(pairs, len(pairs))}.")
-
-
-OF_PUBLICATION = ("week", "run_id", "data_hash", "config_hash", "code_version")
-OF_RUN = ("flow_run_id", "mlflow_run_id")  # the same in all revisions of a run that has a result
-OF_SEGMENT = (
-    "alpha",
-    "alpha_low",
-    "alpha_high",
-    "anomaly_rate",
-    "anomaly_rate_low",
-    "anomaly_rate_high",
-    "rank",
-    "noise",
-    "anomaly",
-)
-KEY = ("publication_id", "position")
-Shared = dict[str, Any]
-
-
-HOMES = (tables.flag_rows, tables.publications, tables.segments, tables.runs)  # where a column is looked for
 
 
 def _home(name: str) -> Column[Any]:

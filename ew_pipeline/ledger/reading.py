@@ -1,4 +1,4 @@
-"""Everything that can be asked of the ledger."""
+"""Everything that can be asked of the ledger; every call sees one consistent moment."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ from ew_pipeline.ledger.flags import flags, refuse_gaps, whole_flags
 from ew_pipeline.ledger.records import ConfigRole, InputKey, Places, Problem, Publication, Run, Status, moment
 from ew_pipeline.ledger.verify import verify_ledger
 from ew_pipeline.results import Override
+
+FLAG_FRAME = [flags.c[name] for name in ("store_id", "sku_id", "week", "segment")] + [
+    column
+    for column in flags.columns
+    if column.name not in ("store_id", "sku_id", "week", "segment", "publication_id", "position")
+]
+SERIES_COLUMNS = [
+    column for column in tables.segments.columns if column.name not in ("run_id", "segment", "week", "model")
+]
+UNDECIDED = "not_checked"  # the outcome of a check that was not made
 
 
 def run_of(row: Mapping[str, Any], places: Places) -> Run:
@@ -95,16 +105,6 @@ def _dtype(column: Column[Any]) -> str:
     if isinstance(column.type, BigInteger | Integer):
         return "Int64" if column.nullable else "int64"
     return "str"
-
-
-FLAG_FRAME = [flags.c[name] for name in ("store_id", "sku_id", "week", "segment")] + [
-    column
-    for column in flags.columns
-    if column.name not in ("store_id", "sku_id", "week", "segment", "publication_id", "position")
-]
-SERIES_COLUMNS = [
-    column for column in tables.segments.columns if column.name not in ("run_id", "segment", "week", "model")
-]
 
 
 def newest_version(connection: Connection, week: str) -> Row[Any] | None:
@@ -392,6 +392,3 @@ class LedgerReader:
     def _runs(self, query: Select[Any]) -> tuple[Run, ...]:
         with reading(self._engine) as connection:
             return tuple(run_of(row._asdict(), self._places) for row in connection.execute(query))
-
-
-UNDECIDED = "not_checked"

@@ -1,4 +1,4 @@
-"""What the ledger gives back, and what a run that ended early hands in."""
+"""What the ledger gives back, what a run that ended early hands in, and how moments and paths are kept."""
 
 from __future__ import annotations
 
@@ -17,34 +17,8 @@ from ew_pipeline.intake.assemble import Coverage
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.results import Override
 
-
-def moment(value: dt.datetime) -> str:
-    """UTC in ISO text of one width, so that text sorts in time."""
-    if value.tzinfo is None:
-        raise DataError(f"{value} has no time zone.", "pass an aware datetime, e.g. datetime.now(UTC).")
-    return value.astimezone(dt.UTC).isoformat(timespec="microseconds")
-
-
-def now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-class Places:
-    """Paths inside the home are kept relative to it: the home can move, or be mounted elsewhere."""
-
-    def __init__(self, home: Path | None) -> None:
-        self.home = None if home is None else home.expanduser().resolve()
-
-    def keep(self, path: Path) -> str:
-        path = path.absolute()
-        if self.home is not None and path.is_relative_to(self.home):
-            return path.relative_to(self.home).as_posix()
-        return path.as_posix()
-
-    def find(self, kept: str) -> Path:
-        return Path(kept) if self.home is None else self.home / kept
-
-
+BASIS = "labels"  # what evaluations of published weeks are measured by
+PUBLISHED = "published"  # among the policies of an evaluation: what the list said
 Status = Literal["computed", "held", "published", "unchanged", "rejected", "failed", "shadow"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 InputKey = tuple[str, str, str]  # data, config and code: equal keys give equal flags
@@ -186,7 +160,28 @@ class Problem:
     words: str
 
 
-BASIS = "labels"  # of rows in the ledger's evaluations
+class Places:
+    """Paths inside the home are kept relative to it: the home can move, or be mounted elsewhere."""
+
+    def __init__(self, home: Path | None) -> None:
+        self.home = None if home is None else home.expanduser().resolve()
+
+    def keep(self, path: Path) -> str:
+        path = path.absolute()
+        if self.home is not None and path.is_relative_to(self.home):
+            return path.relative_to(self.home).as_posix()
+        return path.as_posix()
+
+    def find(self, kept: str) -> Path:
+        return Path(kept) if self.home is None else self.home / kept
 
 
-PUBLISHED = "published"
+def moment(value: dt.datetime) -> str:
+    """UTC in ISO text of one width, so that text sorts in time."""
+    if value.tzinfo is None:
+        raise DataError(f"{value} has no time zone.", "pass an aware datetime, e.g. datetime.now(UTC).")
+    return value.astimezone(dt.UTC).isoformat(timespec="microseconds")
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

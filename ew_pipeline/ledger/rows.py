@@ -17,14 +17,13 @@ from ew_pipeline.core.provenance import canonical_json, code_version, environmen
 from ew_pipeline.core.texts import text_column
 from ew_pipeline.decide.flags import ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
-from ew_pipeline.infer.theta import OverWeeks
+from ew_pipeline.infer.theta import POOLED, OverWeeks
 from ew_pipeline.ledger import tables
 from ew_pipeline.ledger.chain import plain
 from ew_pipeline.ledger.records import Places, RunInfo, Status, moment, now
 from ew_pipeline.method.theta import Theta
 from ew_pipeline.results import WeekResult
 
-POOLED = "pooled"
 DictRow = dict[str, Any]
 
 

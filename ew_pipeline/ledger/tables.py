@@ -181,7 +181,7 @@ publications = Table(
 )
 
 # What is a flag's own. What flags share (week, theta, model, runs, hashes) is in publications, segments and
-# runs, once; the view `flags` (``flag_view``) has each with its whole story. `row_hash` = SHA-256(row_hash of
+# runs, once; the view `flags` (``flags``) has each with its whole story. `row_hash` = SHA-256(row_hash of
 # the row before + this row with all that the view has), and the last one is the publication's `flags_hash`.
 # Flags are asked for by publication, and within it by store and SKU: an index of pairs over all weeks would
 # add a third to the time in which a large week is written.

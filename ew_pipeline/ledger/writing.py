@@ -28,6 +28,12 @@ from ew_pipeline.ledger.records import Places, moment, now
 from ew_pipeline.ledger.tables import APPENDABLE
 from ew_pipeline.results import Override, WeekResult
 
+SCORES = "scores.parquet"
+GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
+TRACKING = "tracking.json"
+UNFINISHED = ".part"  # of a process that was killed while it wrote; one that was not may yet rename it
+DictRow = dict[str, Any]
+
 
 def appendable(table_name: str) -> Table:
     """The table of this name, if rows may be handed in for it."""
@@ -66,13 +72,6 @@ def _kept(value: Any) -> Any:
     if isinstance(value, Mapping | list | tuple):
         return canonical_json(value)
     return plain(value)
-
-
-SCORES = "scores.parquet"
-GROWING = ".log"  # written after publication too, so not vouched for; so is how far tracking has got:
-TRACKING = "tracking.json"
-UNFINISHED = ".part"  # of a process that was killed while it wrote; one that was not may yet rename it
-DictRow = dict[str, Any]
 
 
 @dataclass(frozen=True)

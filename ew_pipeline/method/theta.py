@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from ew_pipeline.core.errors import UsageError
 
+RATE_CAP = 0.4  # of p_A: above, healthy pairs and anomalies may swap roles
+RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong
+
 
 @dataclass(frozen=True)
 class Theta:
@@ -48,9 +51,3 @@ class Theta:
                 raise UsageError(f"{name} is ({low}, {high}); the low end comes first and neither is NaN.")
         if not self.identified and not self.reason:
             raise UsageError("theta is marked as not identified without a reason.", "say why in `reason`.")
-
-
-RATE_CAP = 0.4
-
-
-RATE_PENALTY = 8.0  # p(p_A) ~ exp(-8 p_A): a mean of 0.1, and little weight on every third record wrong

@@ -2,7 +2,11 @@
 
 ``check_list.csv`` is made for a spreadsheet: rounded, worded, and with an empty ``outcome`` column, so that a
 filled-in list is itself the table that ``ew checks import`` reads. JSON and parquet carry the same list with
-every digit.
+every digit; in JSON each check has a line of its own, so `grep` finds a store.
+
+Each store has a list too: files in the folder ``check_list/``, or with very many stores an archive of that
+folder, ``check_list.zip``, with the same lists under the same names: nobody opens a folder of seventy
+thousand files, and making, hashing and copying them takes long.
 """
 
 from __future__ import annotations
@@ -34,123 +38,12 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.reasons import SEPARATOR, codes_and_words
 from ew_pipeline.results import WeekResult
 
-
-def document(
-    result: WeekResult, columns: Mapping[str, list[Any]], files: Mapping[str, str], random_code: str
-) -> Iterator[bytes]:
-    """The document in pieces, from the columns of ``check_list``. ``files``: of each store; ``random_code``:
-    of a check that was drawn, not flagged."""
-    random = np.array([codes == random_code for codes in columns["codes"]], dtype=bool)
-    saving = np.where(random, 0.0, columns["expected_saving"])
-    head = {
-        "week": str(result.week),
-        "run_id": result.run_id,
-        "shadow": result.shadow,
-        "held": [check.words for check in result.held],
-        "to_check": int((~random).sum()),
-        "random_checks": int(random.sum()),
-        "expected_saving": float(saving.sum()),
-        "archive": ARCHIVE if archived(len(files)) else None,
-    }
-    each = {"store": columns["store_id"], "flags": ~random, "random": random, "saving": saving}
-    stores = (
-        {
-            "store_id": store,
-            "to_check": to_check,
-            "random_checks": drawn,
-            "expected_saving": worth,
-            "file": f"{FOLDER}/{files[store]}",
-        }
-        for store, to_check, drawn, worth in pd.DataFrame(each).groupby("store").sum().itertuples()
-    )
-    split = {text: text.split(";") if text else [] for text in set(columns["codes"])}
-    codes = [split[text] for text in columns["codes"]]
-    rows = zip(*{**columns, "codes": codes}.values(), strict=True)
-    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
-    yield b"{\n" + b",\n".join(entries)
-    yield from _lines(b"stores", stores)
-    yield from _lines(b"checks", (dict(zip(columns, row, strict=True)) for row in rows))
-    yield b"\n}\n"
-
-
-def _lines(name: bytes, objects: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    yield b',\n  "%b": [' % name
-    before = b"\n    "
-    for one in objects:
-        yield before + orjson.dumps(one)
-        before = b",\n    "
-    yield b"\n  ]"
-
-
 FOLDER, ARCHIVE = "check_list", "check_list.zip"
-MOST_FILES = 5_000  # in a folder that people look into
+MOST_FILES = 5_000  # lists of stores in a folder that people look into
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?<!\.)")
 TAGGED_NAME = re.compile(r".*-[0-9a-f]{12}")
 DEVICE_NAME = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # not files on Windows
 READABLE = 0o644 << 16  # a file's mode, where an archive keeps it
-
-
-def write_store_lists(folder: Path, sheets: Iterable[tuple[str, bytes]], stores: int) -> Path:
-    """Write name and content of each of ``stores`` lists; where they are.
-
-    Made anew: a store that has nothing to check any more keeps no stale list.
-    """
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
-    (folder / ARCHIVE).unlink(missing_ok=True)
-    if archived(stores):
-        (folder / ARCHIVE).write_bytes(_packed(sheets))
-        return folder / ARCHIVE
-    (folder / FOLDER).mkdir(parents=True)
-    for name, content in sheets:
-        (folder / FOLDER / name).write_bytes(content)
-    return folder / FOLDER
-
-
-def _packed(sheets: Iterable[tuple[str, bytes]]) -> bytes:
-    """Not compressed: the lists are short. Without times: the same week gives the same bytes."""
-    packed = io.BytesIO()  # in memory: in a file, each member would be sought and flushed
-    with ZipFile(packed, "w", ZIP_STORED) as archive:
-        for name, content in sheets:
-            member = ZipInfo(f"{FOLDER}/{name}")
-            member.external_attr = READABLE
-            archive.writestr(member, content)
-    return packed.getvalue()
-
-
-def store_lists_in(folder: Path) -> str:
-    """What the lists in a folder are called; empty when there are none."""
-    found = (name for name in (ARCHIVE, f"{FOLDER}/") if (folder / name).exists())
-    return next(found, "")
-
-
-def archived(stores: int) -> bool:
-    """Whether so many stores' lists are in an archive."""
-    return stores > MOST_FILES
-
-
-def file_names(stores: Iterable[str]) -> dict[str, str]:
-    """A file name per store that every file system takes; no two stores share one, also where case is lost.
-
-    A plain id is its own name. Any other gets its readable part and a piece of its hash.
-    """
-    ids = [str(store) for store in stores]
-    lowered = Counter(store.lower() for store in ids)
-    return {store: f"{store if _plain(store, lowered) else _tagged(store)}.csv" for store in ids}
-
-
-def _plain(store: str, lowered: Counter[str]) -> bool:
-    if store.isalnum() and store.isascii() and 4 < len(store) <= 64:  # most are; devices have shorter names
-        return lowered[store.lower()] == 1
-    # An id that looks tagged could meet another's tag, so it is tagged itself.
-    looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
-    return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1
-
-
-def _tagged(store: str) -> str:
-    readable = re.sub(r"[^A-Za-z0-9_]+", "_", store).strip("_")[:40]
-    return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
-
-
 Format = Literal["csv", "json", "parquet"]
 CODED = pa.dictionary(pa.int32(), pa.large_string())
 SCHEMA = pa.schema(
@@ -174,6 +67,29 @@ SHEET = (*SCHEMA.names[:-1], "outcome")  # of the CSV
 DECIMALS = {"expected": 2, "probability": 4, "expected_saving": 2}
 # What a spreadsheet takes for a formula: at the start of a cell, or of a piece it might split the cell into.
 FORMULA = re.compile(r"(?:\A|(?<=[,;|\t\r\n]))(?=\s*[=+\-@＝＋－＠])|\A(?=[\t\r\n])")
+
+
+def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
+    """Write the week's lists into ``folder``; the paths by kind: csv, json, parquet, and stores.
+
+    ``stores`` is a folder with a list per store, or an archive of it.
+    """
+    listed = check_list(result.flags, result.week, result.random_checks)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / f"check_list.{kind}" for kind in get_args(Format)}
+    columns = {name: _values(listed, name) for name in listed.column_names}
+    lines, of_store = _sheet_lines(columns), defaultdict[str, list[str]](list)
+    for store, line in zip(columns["store_id"], lines, strict=True):
+        of_store[store].append(line)
+    files = file_names(of_store)
+    sheets = ((files[store], _sheet(SHEET[1:], its)) for store, its in of_store.items())
+    where = _write_store_lists(folder, sheets, len(files))
+    ranked = (f"{rank},{line}" for rank, line in zip(columns["rank"], lines, strict=True))
+    paths["csv"].write_bytes(_sheet(SHEET, ranked))
+    with paths["json"].open("wb") as file:
+        file.writelines(_document(result, columns, files))
+    pq.write_table(listed.cast(SCHEMA), paths["parquet"])
+    return {**paths, "stores": where}
 
 
 def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = None) -> pa.Table:
@@ -203,55 +119,9 @@ def check_list(flags: pd.DataFrame, week: Week, random: pd.DataFrame | None = No
     return pa.table({name: pa.array(column).cast(kinds[name]) for name, column in columns.items()})
 
 
-def _reworded(
-    reasons: pa.DictionaryArray, write: Callable[[list[tuple[str, str]]], str]
-) -> pa.DictionaryArray:
-    texts = [write(codes_and_words(text)) for text in reasons.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(reasons.indices, pa.array(texts, TEXT))
-
-
-def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
-    drawn = random.sort_values(["store_id", "sku_id"], kind="stable")
-    store = pd.Series(plain_texts(drawn["store_id"]), index=drawn.index)
-    listed = Counter(plain_texts(flags["store_id"]))
-    place = store.groupby(store).cumcount() + 1 + store.map(lambda one: listed[one])
-    return drawn[list(flags.columns)].assign(store_rank=place, reasons=f"{RANDOM}: {RANDOM_WORDS}")
-
-
-def write_check_lists(result: WeekResult, folder: Path) -> dict[str, Path]:
-    """Write the week's lists into ``folder``; the paths by kind: csv, json, parquet, and stores.
-
-    ``stores`` is a folder with a list per store, or an archive of it (``store_lists``).
-    """
-    listed = check_list(result.flags, result.week, result.random_checks)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / f"check_list.{kind}" for kind in get_args(Format)}
-    columns = {name: _values(listed, name) for name in listed.column_names}
-    lines, of_store = _sheet_lines(columns), defaultdict[str, list[str]](list)
-    for store, line in zip(columns["store_id"], lines, strict=True):
-        of_store[store].append(line)
-    files = file_names(of_store)
-    sheets = ((files[store], _sheet(SHEET[1:], its)) for store, its in of_store.items())
-    where = write_store_lists(folder, sheets, len(files))
-    ranked = (f"{rank},{line}" for rank, line in zip(columns["rank"], lines, strict=True))
-    paths["csv"].write_bytes(_sheet(SHEET, ranked))
-    with paths["json"].open("wb") as file:
-        file.writelines(document(result, columns, files, RANDOM))
-    pq.write_table(listed.cast(SCHEMA), paths["parquet"])
-    return {**paths, "stores": where}
-
-
 def store_sheet(listed: pa.Table) -> bytes:
     """The CSV of a store, from its own rows of ``check_list``: the file that ``write_check_lists`` makes."""
     return _sheet(SHEET[1:], _sheet_lines({name: _values(listed, name) for name in listed.column_names}))
-
-
-def _values(listed: pa.Table, name: str) -> list[Any]:
-    column = listed[name].combine_chunks()
-    if not isinstance(column, pa.DictionaryArray):
-        return list(column.to_pylist())
-    texts = np.array(column.dictionary.to_pylist(), dtype=object)  # ids and reasons repeat: one object each
-    return list(texts[column.indices.to_numpy()])
 
 
 def render_flags(frame: pd.DataFrame, format: str) -> bytes:
@@ -273,6 +143,90 @@ def render_flags(frame: pd.DataFrame, format: str) -> bytes:
 def guard(text: str) -> str:
     """``text`` so that no spreadsheet takes it for a formula: an apostrophe before what would start one."""
     return FORMULA.sub("'", text)
+
+
+def store_lists_in(folder: Path) -> str:
+    """What the lists in a folder are called; empty when there are none."""
+    found = (name for name in (ARCHIVE, f"{FOLDER}/") if (folder / name).exists())
+    return next(found, "")
+
+
+def file_names(stores: Iterable[str]) -> dict[str, str]:
+    """A file name per store that every file system takes; no two stores share one, also where case is lost.
+
+    A plain id is its own name. Any other gets its readable part and a piece of its hash.
+    """
+    ids = [str(store) for store in stores]
+    lowered = Counter(store.lower() for store in ids)
+    return {store: f"{store if _plain(store, lowered) else _tagged(store)}.csv" for store in ids}
+
+
+def _reworded(
+    reasons: pa.DictionaryArray, write: Callable[[list[tuple[str, str]]], str]
+) -> pa.DictionaryArray:
+    texts = [write(codes_and_words(text)) for text in reasons.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(reasons.indices, pa.array(texts, TEXT))
+
+
+def _with_places(random: pd.DataFrame, flags: pd.DataFrame) -> pd.DataFrame:
+    drawn = random.sort_values(["store_id", "sku_id"], kind="stable")
+    store = pd.Series(plain_texts(drawn["store_id"]), index=drawn.index)
+    listed = Counter(plain_texts(flags["store_id"]))
+    place = store.groupby(store).cumcount() + 1 + store.map(lambda one: listed[one])
+    return drawn[list(flags.columns)].assign(store_rank=place, reasons=f"{RANDOM}: {RANDOM_WORDS}")
+
+
+def _values(listed: pa.Table, name: str) -> list[Any]:
+    column = listed[name].combine_chunks()
+    if not isinstance(column, pa.DictionaryArray):
+        return list(column.to_pylist())
+    texts = np.array(column.dictionary.to_pylist(), dtype=object)  # ids and reasons repeat: one object each
+    return list(texts[column.indices.to_numpy()])
+
+
+def _write_store_lists(folder: Path, sheets: Iterable[tuple[str, bytes]], stores: int) -> Path:
+    """Write name and content of each of ``stores`` lists; where they are.
+
+    Made anew: a store that has nothing to check any more keeps no stale list.
+    """
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    (folder / ARCHIVE).unlink(missing_ok=True)
+    if _archived(stores):
+        (folder / ARCHIVE).write_bytes(_packed(sheets))
+        return folder / ARCHIVE
+    (folder / FOLDER).mkdir(parents=True)
+    for name, content in sheets:
+        (folder / FOLDER / name).write_bytes(content)
+    return folder / FOLDER
+
+
+def _archived(stores: int) -> bool:
+    """Whether so many stores' lists are in an archive."""
+    return stores > MOST_FILES
+
+
+def _packed(sheets: Iterable[tuple[str, bytes]]) -> bytes:
+    """Not compressed: the lists are short. Without times: the same week gives the same bytes."""
+    packed = io.BytesIO()  # in memory: in a file, each member would be sought and flushed
+    with ZipFile(packed, "w", ZIP_STORED) as archive:
+        for name, content in sheets:
+            member = ZipInfo(f"{FOLDER}/{name}")
+            member.external_attr = READABLE
+            archive.writestr(member, content)
+    return packed.getvalue()
+
+
+def _plain(store: str, lowered: Counter[str]) -> bool:
+    if store.isalnum() and store.isascii() and 4 < len(store) <= 64:  # most are; devices have shorter names
+        return lowered[store.lower()] == 1
+    # An id that looks tagged could meet another's tag, so it is tagged itself.
+    looks_odd = TAGGED_NAME.fullmatch(store) or DEVICE_NAME.fullmatch(store)
+    return PLAIN_NAME.fullmatch(store) is not None and not looks_odd and lowered[store.lower()] == 1
+
+
+def _tagged(store: str) -> str:
+    readable = re.sub(r"[^A-Za-z0-9_]+", "_", store).strip("_")[:40]
+    return f"{readable or 'store'}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
 
 
 class _Lines(list[str]):
@@ -309,3 +263,49 @@ def _guarded(table: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name].dtype)]
     safe = {name: [guard(v) if isinstance(v, str) else v for v in table[name]] for name in texts}
     return table.assign(**safe) if safe else table
+
+
+def _document(
+    result: WeekResult, columns: Mapping[str, list[Any]], files: Mapping[str, str]
+) -> Iterator[bytes]:
+    """The list as JSON, in pieces, from the columns of ``check_list``; ``files``: of each store."""
+    random = np.array([codes == RANDOM for codes in columns["codes"]], dtype=bool)
+    saving = np.where(random, 0.0, columns["expected_saving"])
+    head = {
+        "week": str(result.week),
+        "run_id": result.run_id,
+        "shadow": result.shadow,
+        "held": [check.words for check in result.held],
+        "to_check": int((~random).sum()),
+        "random_checks": int(random.sum()),
+        "expected_saving": float(saving.sum()),
+        "archive": ARCHIVE if _archived(len(files)) else None,
+    }
+    each = {"store": columns["store_id"], "flags": ~random, "random": random, "saving": saving}
+    stores = (
+        {
+            "store_id": store,
+            "to_check": to_check,
+            "random_checks": drawn,
+            "expected_saving": worth,
+            "file": f"{FOLDER}/{files[store]}",
+        }
+        for store, to_check, drawn, worth in pd.DataFrame(each).groupby("store").sum().itertuples()
+    )
+    split = {text: text.split(";") if text else [] for text in set(columns["codes"])}
+    codes = [split[text] for text in columns["codes"]]
+    rows = zip(*{**columns, "codes": codes}.values(), strict=True)
+    entries = (b"  %b: %b" % (orjson.dumps(name), orjson.dumps(value)) for name, value in head.items())
+    yield b"{\n" + b",\n".join(entries)
+    yield from _array(b"stores", stores)
+    yield from _array(b"checks", (dict(zip(columns, row, strict=True)) for row in rows))
+    yield b"\n}\n"
+
+
+def _array(name: bytes, objects: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    yield b',\n  "%b": [' % name
+    before = b"\n    "
+    for one in objects:
+        yield before + orjson.dumps(one)
+        before = b",\n    "
+    yield b"\n  ]"

@@ -72,6 +72,21 @@ class Plot:
     svg: str
 
 
+@dataclass(frozen=True, eq=False)
+class CalibrationTable:
+    """Predicted against realised share of anomalies, one row per bin that is not empty, by ascending
+    prediction."""
+
+    mean_predicted: Float
+    realised_share: Float
+    count: Int64
+
+    @property
+    def largest_gap(self) -> float:
+        """The largest |predicted - realised| over the bins."""
+        return float(np.max(np.abs(self.mean_predicted - self.realised_share)))
+
+
 def load_matplotlib() -> None:
     """Import what draws: half a second, which a run may spend while it waits for others."""
     import matplotlib.backends.backend_svg
@@ -120,18 +135,3 @@ def _inline(document: str, name: str, title: str, description: str) -> str:
     body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
     return opening + body.replace("xlink:href", "href")
-
-
-@dataclass(frozen=True, eq=False)
-class CalibrationTable:
-    """Predicted against realised share of anomalies, one row per bin that is not empty, by ascending
-    prediction."""
-
-    mean_predicted: Float
-    realised_share: Float
-    count: Int64
-
-    @property
-    def largest_gap(self) -> float:
-        """The largest |predicted - realised| over the bins."""
-        return float(np.max(np.abs(self.mean_predicted - self.realised_share)))

@@ -1,4 +1,4 @@
-"""The page of a week: one file, no network, every id escaped."""
+"""Pages: one look for all of them, and the report of a week. One file, no network, every id escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pandas as pd
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ew_pipeline._version import __version__
@@ -26,36 +26,6 @@ from ew_pipeline.outputs.summary import headline
 from ew_pipeline.results import Override, WeekResult
 
 REPORT = "ew_pipeline.outputs"
-
-
-@cache
-def page_environment(package: str) -> Environment:
-    """Templates of ``package``, which may import those of the weekly report."""
-    return Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader(REPORT)]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-@cache
-def page_style() -> Markup:
-    """The style of the weekly report."""
-    return Markup((files(REPORT) / "templates" / "style.css").read_text(encoding="utf-8"))
-
-
-def write_page_file(path: Path, text: str) -> Path:
-    """A reader sees the old page or the new one, never half."""
-    with writing_to(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".part")
-        half.write_text(text, encoding="utf-8")
-        os.replace(half, path)
-    return path
-
-
 PAGE = "report.html"
 STORES_ON_A_PHONE = 6  # as in style.css
 SAFE_SCHEMES = {"", "http", "https", "file"}
@@ -90,18 +60,15 @@ def write_report(
     )
     plots = make_plots(result, series, calibration, calibration_of)
     page = render_html(content, plots, store_lists=store_lists_in(folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / PAGE
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_page_file(folder / PAGE, page)
 
 
 def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_lists: str = "") -> str:
     """The page as text. ``store_lists``: the stores' own lists, which lie beside it with check_list.csv."""
-    environment = _environment()
-    script = _source(environment, "script.js")
+    script = _template("script.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("report.html.jinja").render(
+    template = _report_environment().get_template("report.html.jinja")
+    return template.render(
         content=content,
         plots={name: Markup(plot.svg) for name, plot in plots.items()},
         described=plots,
@@ -109,7 +76,7 @@ def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_list
         first_stores=content.stores[:STORES],
         many_stores=len(content.stores) > STORES_ON_A_PHONE,
         store_lists=store_lists,
-        style=Markup(_source(environment, "style.css")),
+        style=page_style(),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
         version=__version__,
@@ -117,14 +84,36 @@ def render_html(content: ReportContent, plots: Mapping[str, Plot], *, store_list
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("ew_pipeline.outputs"),
-        autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("jinja",)),
+def page_environment(package: str) -> Environment:
+    """Templates of ``package``, which may import those of the weekly report; they escape."""
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(REPORT)]),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@cache
+def page_style() -> Markup:
+    """The style of the weekly report."""
+    return Markup(_template("style.css"))
+
+
+def write_page_file(path: Path, text: str) -> Path:
+    """Write a page; a reader sees the old one or the new one, never half."""
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".part")
+        half.write_text(text, encoding="utf-8")
+        os.replace(half, path)
+    return path
+
+
+@cache
+def _report_environment() -> Environment:
+    environment = page_environment(REPORT)
     for format in (words.count, words.money, words.percent, words.plural, words.share, words.short):
         environment.filters[format.__name__] = format
     environment.filters["fragment"] = lambda text: quote(text, safe="")
@@ -132,9 +121,8 @@ def _environment() -> Environment:
     return environment
 
 
-def _source(environment: Environment, name: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+def _template(name: str) -> str:
+    return (files(REPORT) / "templates" / name).read_text(encoding="utf-8")
 
 
 def _may_be_linked(address: str) -> bool:

@@ -13,35 +13,20 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import PROBABILITY_BINS, ScoreTotals
 from ew_pipeline.expect.fit import SegmentResult
 from ew_pipeline.infer.pricing import WRONG
-from ew_pipeline.outputs.drawing import (
-    ACCENT,
-    FLAG,
-    INK,
-    MUTED,
-    SERIES,
-    CalibrationTable,
-    Plot,
-    draw,
-)
-from ew_pipeline.outputs.words import (
-    clean,
-    count,
-    plural,
-    share,
-)
+from ew_pipeline.infer.theta import POOLED
+from ew_pipeline.outputs.drawing import ACCENT, FLAG, INK, MUTED, SERIES, CalibrationTable, Plot, draw
+from ew_pipeline.outputs.words import clean, count, plural, share
 from ew_pipeline.results import WeekResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POOLED = "pooled"
 DRAWN_SEGMENTS = len(SERIES)
 SERIES_WEEKS = 52
 CELLS = 56  # of the density, along each axis
 DENSITY_LEVELS = 5
 MARKED_FLAGS = 500
 HALF_WIDTH = 1.645  # of a 90% interval, in standard deviations
-
 SHOWN_VALUES = 20
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -276,9 +261,8 @@ def _log_sales(scores: pd.DataFrame) -> tuple[Float, Float]:
 def _density(x: Float, y: Float, top: float) -> Int64:
     """Cells of a grid by how many pairs they hold, on a logarithmic scale from 0 (none) to DENSITY_LEVELS."""
     column = np.minimum((x * (CELLS / top)).astype(np.int64), CELLS - 1)
-    row = np.minimum(
-        (y * (CELLS / top) + 0.5).astype(np.int64), CELLS - 1
-    )  # zero lies in the middle of its row
+    # Zero lies in the middle of its row.
+    row = np.minimum((y * (CELLS / top) + 0.5).astype(np.int64), CELLS - 1)
     filled = np.bincount(row * CELLS + column, minlength=CELLS * CELLS).reshape(CELLS, CELLS)
     height = np.log1p(filled) / np.log1p(filled.max())
     return np.asarray(np.ceil(height * DENSITY_LEVELS), dtype=np.int64)

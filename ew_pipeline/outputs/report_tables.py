@@ -7,14 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ew_pipeline.core.errors import name_some
-from ew_pipeline.infer.theta import OverWeeks
-from ew_pipeline.outputs.words import (
-    clean,
-    count,
-    plural,
-    seconds,
-    share,
-)
+from ew_pipeline.infer.theta import POOLED, OverWeeks
+from ew_pipeline.outputs.words import clean, count, plural, seconds, share
 from ew_pipeline.results import WeekResult
 
 
@@ -53,10 +47,10 @@ def segments_table(result: WeekResult) -> Table:
     if len(rows) > 1:
         pooled = result.pooled
         rows.append(
-            ("pooled", "", "", count(sum(segment.pairs for segment in result.segments)))
+            (POOLED, "", "", count(sum(segment.pairs for segment in result.segments)))
             + (_estimate(pooled.anomaly_rate, pooled.anomaly_rate_interval),)
             + (_estimate(pooled.alpha, pooled.alpha_interval),)
-            + _over_weeks(result.over_weeks.get("pooled"))
+            + _over_weeks(result.over_weeks.get(POOLED))
             + ("",) * 7
         )
     return Table(

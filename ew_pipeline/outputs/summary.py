@@ -7,13 +7,7 @@ import re
 import pandas as pd
 
 from ew_pipeline.outputs.report_content import STORES, ReportContent, build_content
-from ew_pipeline.outputs.words import (
-    count,
-    money,
-    percent,
-    plural,
-    short,
-)
+from ew_pipeline.outputs.words import count, money, percent, plural, short
 from ew_pipeline.results import Override, WeekResult
 
 MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~&-])")

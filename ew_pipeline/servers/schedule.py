@@ -24,14 +24,22 @@ from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.provenance import canonical_hash
 from ew_pipeline.servers.plan import Flows
 
-SECONDS = 20.0
+ANSWER_SECONDS = 20.0
 # 503 is what Prefect answers when its SQLite database is locked: nothing was done, and it may be asked again.
 NOT_NOW = (429, 502, 503)
 WAITS = (0.5, 1.0, 2.0, 4.0, 8.0)
+POOL = "ew"
+DEPLOYMENTS = ("weekly/weekly", "evaluation/evaluation")
+EXECUTED = ("command", "env", "working_dir")  # each of them decides which program a flow run is
+UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
+PLACEHOLDER = re.compile(r"\{\{ *\$(\w+) *\}\}")
 
 
 class Api:
-    """Asks the server at ``url``, e.g. ``http://127.0.0.1:4200/api``; ``login`` is ``user:password``."""
+    """The server at ``url``, e.g. ``http://127.0.0.1:4200/api``; ``login`` is ``user:password``.
+
+    In plain requests: importing Prefect's client takes seconds that `ew up` has no use for.
+    """
 
     def __init__(self, url: str, login: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -54,7 +62,7 @@ class Api:
         request = urllib.request.Request(f"{self.url}{path}", data, self.headers, method=method)
         for wait in (*WAITS, None):
             try:
-                with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                     text = answer.read()
                     break
             except urllib.error.HTTPError as error:
@@ -86,13 +94,6 @@ def answers(url: str) -> bool:
         return True
     except (urllib.error.URLError, OSError):
         return False
-
-
-POOL = "ew"
-DEPLOYMENTS = ("weekly/weekly", "evaluation/evaluation")
-EXECUTED = ("command", "env", "working_dir")  # each of them decides which program a flow run is
-UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
-PLACEHOLDER = re.compile(r"\{\{ *\$(\w+) *\}\}")
 
 
 def ensure_pool(api: Api, own: bool) -> None:

@@ -23,6 +23,7 @@ from ew_pipeline.core.settings import Settings
 FOLDER, LOCK, RECORD, LOGIN = "up", "lock", "up.json", "prefect.login"
 THIS_MACHINE = ("127.0.0.1", "localhost")
 PATIENCE = 1.0  # somebody may just be looking
+NAMES = {"pages": "pages", "prefect": "Prefect", "mlflow": "MLflow"}
 
 
 def up_folder(settings: Settings) -> Path:
@@ -122,9 +123,6 @@ def in_words(found: Mapping[str, Any]) -> str:
     if not places:
         return "it is starting"
     return f"{', '.join(places)} (pid {found.get('pid')}, since {found.get('since')})"
-
-
-NAMES = {"pages": "pages", "prefect": "Prefect", "mlflow": "MLflow"}
 
 
 def _take(file: int, kind: int, patience: float) -> bool:

@@ -1,4 +1,9 @@
-"""Methods of other authors, behind the same interface as the detector."""
+"""Methods of other authors as policies: DRMF, Stable-PCP and RMC.
+
+They take X = M + A + E apart, M of low rank, A sparse, and flag where A is not zero. Missing entries are
+filled with the current M, so that the matrix whose singular values are needed is sparse plus low rank,
+Z = P_Omega(X - A - M) + M, and is never formed.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +11,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
 from ew_pipeline.backtest.policies import Score
 from ew_pipeline.backtest.view import PastView
+from ew_pipeline.core.arrays import Bool, Float
 from ew_pipeline.core.errors import FitError
 from ew_pipeline.method.sales_matrix import SalesMatrix
 
-FloatArray = npt.NDArray[np.float64]
+TURNS, PCP_TURNS = 40, 60  # at most, of DRMF and of Stable-PCP
+TOLERANCE = 1e-3
+BOUND, BOUND_QUANTILE = 2.0, 0.999  # of RMC: the entries are within so many times this quantile of the sales
+RANK = 3
+SHARE = 0.05  # of anomalies while no label is known, and in the fit
+SHARES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+TUNED_ON = 8  # past weeks
 
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
     """M = left @ right, its entries kept within ``bound`` of zero."""
 
-    left: FloatArray
-    right: FloatArray
+    left: Float
+    right: Float
     bound: float = np.inf
 
-    def at(self, sales: SalesMatrix) -> FloatArray:
+    def at(self, sales: SalesMatrix) -> Float:
         """M on the observed entries, in their order."""
         product = np.einsum("er,re->e", self.left[sales.rows], self.right[:, sales.cols])
         return np.asarray(np.clip(product, -self.bound, self.bound))
 
-    def dense(self) -> FloatArray:
+    def dense(self) -> Float:
         """M everywhere, n x m: for simulated data, where its error is known."""
         return np.asarray(np.clip(self.left @ self.right, -self.bound, self.bound))
 
@@ -50,9 +61,7 @@ def start(sales: SalesMatrix, rank: int) -> LowRank:
     return LowRank(left, right)
 
 
-def filled_svd(
-    sales: SalesMatrix, residual: FloatArray, current: LowRank, k: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def filled_svd(sales: SalesMatrix, residual: Float, current: LowRank, k: int) -> tuple[Float, Float, Float]:
     """The largest ``k`` singular triples of P_Omega(residual) + M, descending."""
     n, m = sales.shape
     if k > min(n, m):
@@ -78,12 +87,12 @@ def usable_rank(rank: int, sales: SalesMatrix) -> int:
     return max(1, min(rank, min(sales.shape) - 1))
 
 
-TURNS = 40
-TOLERANCE = 1e-3
-
-
 def drmf(sales: SalesMatrix, rank: int, share: float) -> LowRank:
-    """M; ``share`` of the observed entries may be anomalies."""
+    """Direct Robust Matrix Factorization (Xiong, Chen, Schneider 2011, Algorithm 1), with missing entries.
+
+    min ||P_Omega(X - A - M)||_F with rank(M) <= r and ||A||_0 <= e, by turns: M is the best matrix of rank r
+    of X - A, A takes the e largest residuals whole (``share`` of the observed entries). Returns M.
+    """
     rank = usable_rank(rank, sales)
     X = sales.counts.astype(np.float64)
     M = start(sales, rank)
@@ -100,21 +109,23 @@ def drmf(sales: SalesMatrix, rank: int, share: float) -> LowRank:
     return M
 
 
-BOUND = 2.0
-BOUND_QUANTILE = 0.999
-
-
 def rmc(sales: SalesMatrix, rank: int, share: float) -> LowRank:
-    """M; ``share`` of the observed entries may be anomalies."""
+    """Robust Matrix Completion (Klopp, Lounici, Tsybakov 2017): Stable-PCP with |M| and |A| at most a.
+
+    The paper takes a = k ||M*||_max, which needs the truth. Here a comes from the sales.
+    """
     bound = BOUND * max(float(np.quantile(sales.counts, BOUND_QUANTILE)), 1.0)
     return stable_pcp(sales, rank, share, bound)
 
 
-PCP_TURNS = 60
-
-
 def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.inf) -> LowRank:
-    """M; ``share`` of the observed entries may be anomalies. ``bound`` is RMC's on |M| and |A|."""
+    """Stable Principal Component Pursuit with missing entries (appendix "Additional Experimental Details").
+
+    min ||M||_* + lambda ||A||_1 + mu ||P_Omega(M + A - X)||_F², by turns: singular values of the filled X - A
+    are lowered by a penalty, residuals beyond a limit go to A. Both weights are set as the paper does it: the
+    ratio lambda/mu so that ``share`` of the entries are anomalies, and the penalty so that M has the given
+    rank, i.e. it equals the first singular value left out. ``bound`` is RMC's. Returns M.
+    """
     rank = usable_rank(rank, sales)
     X = sales.counts.astype(np.float64)
     M = start(sales, rank)
@@ -133,19 +144,18 @@ def stable_pcp(sales: SalesMatrix, rank: int, share: float, bound: float = np.in
     return replace(M, bound=bound)
 
 
-BoolArray = npt.NDArray[np.bool_]
 Method = Callable[[SalesMatrix, int, float], LowRank]
 
 METHODS: dict[str, Method] = {"drmf": drmf, "stable-pcp": stable_pcp, "rmc": rmc}
-RANK = 3
-SHARE = 0.05  # of anomalies while no label is known, and in the fit
-SHARES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-TUNED_ON = 8  # past weeks
 
 
 @dataclass(frozen=True)
 class Decomposed:
-    """One of the three methods."""
+    """One of the three methods; one-sided, sales above M are no lost sales.
+
+    Which share of the pairs A takes is tuned by cost on labels that are complete: our own calibration has
+    them too. M is not fitted again for it: with M fixed, the share only moves the limit.
+    """
 
     method: str
     one_sided: bool = False
@@ -160,7 +170,7 @@ class Decomposed:
         flags = largest(size, share).astype(np.float64)
         return Score(flags, size / max(float(size.max()), 1e-9))
 
-    def _size(self, view: PastView, week: int) -> FloatArray:
+    def _size(self, view: PastView, week: int) -> Float:
         """How far each pair observed in the week lies from M; below it only, if one-sided."""
         what = f"fitted by {self.method}"
         fitted = view.memory.get(what, week, np.ndarray)
@@ -182,13 +192,13 @@ class Decomposed:
         return SHARES[int(np.argmin(wrong))] if labels else SHARE
 
 
-def distance(units: FloatArray, fitted: FloatArray, *, one_sided: bool) -> FloatArray:
+def distance(units: Float, fitted: Float, *, one_sided: bool) -> Float:
     """How far sales lie from M; only how far below it, if one-sided."""
     gap = fitted - units
     return np.asarray(np.maximum(gap, 0.0) if one_sided else np.abs(gap))
 
 
-def largest(size: FloatArray, share: float) -> BoolArray:
+def largest(size: Float, share: float) -> Bool:
     """Where A is not zero: the largest ``share`` of the distances, and never a pair on its expectation."""
     if share <= 0.0:
         return np.zeros(size.size, dtype=np.bool_)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pandas as pd
 import typer
 
 from ew_pipeline.core.console import emit_json, results
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.studies import datasets
 from ew_pipeline.studies.datasets import DATASETS, Dataset
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def convert(

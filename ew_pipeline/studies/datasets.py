@@ -18,6 +18,18 @@ import pandas as pd
 from ew_pipeline.core.errors import DataError
 from ew_pipeline.intake.sources import literal
 
+PROMOTED = ("FEATURE", "DISPLAY", "TPR_ONLY")
+BREAKFAST_COLUMNS = ("WEEK_END_DATE", "STORE_NUM", "UPC", "UNITS", "PRICE", *PROMOTED)
+DOMINICKS_COLUMNS = ("STORE", "UPC", "WEEK", "MOVE", "QTY", "PRICE", "SALE", "OK")
+DOMINICKS_BEGIN = pd.Timestamp("1989-09-14")  # the first day of week 1
+FRESHRETAILNET_COLUMNS = (
+    *("store_id", "product_id", "dt"),
+    *("sale_amount", "hours_stock_status", "activity_flag"),
+)
+OPENS, CLOSES = 6, 22  # the hours of the day in which stores of FreshRetailNet sell
+UNITS_PER_AMOUNT = 10.0  # its published amounts are normalised; ten times them are close to whole units
+DAYS_IN_A_WEEK = 7
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -108,12 +120,11 @@ def require(present: Sequence[str] | pd.Index[str], columns: Sequence[str], what
         )
 
 
-PROMOTED = ("FEATURE", "DISPLAY", "TPR_ONLY")
-BREAKFAST_COLUMNS = ("WEEK_END_DATE", "STORE_NUM", "UPC", "UNITS", "PRICE", *PROMOTED)
-
-
 def read_breakfast(path: str | Path) -> pd.DataFrame:
-    """Sales by week (its first day, six days before ``WEEK_END_DATE``), with price and promo."""
+    """Sales by week (its first day, six days before ``WEEK_END_DATE``), with price and promo.
+
+    The sheet has one row per week, store and UPC with a sale. Weeks without one have no row.
+    """
     raw = read_csv(path, BREAKFAST_COLUMNS, "the sheet dh Transaction Data as CSV", text=("STORE_NUM", "UPC"))
     ended = pd.to_datetime(raw["WEEK_END_DATE"], format="mixed")
     return pd.DataFrame(
@@ -128,19 +139,21 @@ def read_breakfast(path: str | Path) -> pd.DataFrame:
     )
 
 
-FIRST_WEEK = pd.Timestamp("1989-09-14")
-DOMINICKS_COLUMNS = ("STORE", "UPC", "WEEK", "MOVE", "QTY", "PRICE", "SALE", "OK")
-
-
 def read_dominicks(path: str | Path) -> pd.DataFrame:
-    """Sales by week (the Thursday it starts), with price and promo; suspect rows are left out."""
+    """Sales by week (the Thursday it starts), with price and promo; suspect rows (``OK`` 0) are left out.
+
+    A file is of one category: a row per UPC, store and week, with ``MOVE`` units and the ``PRICE`` of ``QTY``
+    units. ``SALE`` is a code, or empty. Zeros are rows with ``MOVE`` 0.
+    """
     raw = read_csv(path, DOMINICKS_COLUMNS, "a movement file such as wana.csv", text=("STORE", "UPC", "SALE"))
     raw = raw[raw["OK"] == 1]
     return pd.DataFrame(
         {
             "store_id": raw["STORE"],
             "sku_id": raw["UPC"],
-            "week": (FIRST_WEEK + pd.to_timedelta(7 * (raw["WEEK"] - 1), unit="D")).dt.strftime("%Y-%m-%d"),
+            "week": (DOMINICKS_BEGIN + pd.to_timedelta(7 * (raw["WEEK"] - 1), unit="D")).dt.strftime(
+                "%Y-%m-%d"
+            ),
             "units": raw["MOVE"].astype("int64"),
             "price": (raw["PRICE"] / raw["QTY"].where(raw["QTY"] > 0)).round(4),
             "promo": raw["SALE"].fillna("").str.strip().ne("").astype("int64"),
@@ -148,23 +161,12 @@ def read_dominicks(path: str | Path) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-FRESHRETAILNET_COLUMNS = (
-    "store_id",
-    "product_id",
-    "dt",
-    "sale_amount",
-    "hours_stock_status",
-    "activity_flag",
-)
-OPENS, CLOSES = 6, 22
-UNITS_PER_AMOUNT = 10.0  # the published amounts are normalised; ten times them are close to whole units
-
-
 def read_freshretailnet(path: str | Path) -> pd.DataFrame:
     """Sales by week, with ``oos_frac``, the share of opening hours out of stock, and ``promo``.
 
-    ``path`` is the parquet file of one split. Weeks are counted from the first day; a last week with fewer
-    than seven days is left out. ``oos_frac`` is a truth for ``ew evaluate --truth``.
+    ``path`` is the parquet file of one split: a row per store, product and day, ``hours_stock_status`` of 24
+    values, 1 for out of stock. A pair without rows is not ranged. Weeks are counted from the first day; a
+    last week with fewer than seven days is left out. ``oos_frac`` is a truth for ``ew evaluate --truth``.
     """
     place = existing(path, "the parquet file of one split")
     with duckdb.connect() as connection:
@@ -191,9 +193,6 @@ def read_freshretailnet(path: str | Path) -> pd.DataFrame:
             GROUP BY 1, 2, w ORDER BY 1, 2, 3
             """
         ).df()
-
-
-DAYS_IN_A_WEEK = 7
 
 
 def read_m5(folder: str | Path, departments: tuple[str, ...] = (), last_weeks: int = 63) -> pd.DataFrame:

@@ -12,6 +12,8 @@ Exp(alpha) is the exponential distribution with *mean* alpha: the text says E[An
 Beyond the paper: negative binomial noise, other anomaly families, block-missing observations and anomalies
 that hit whole stores or SKUs. For one seed, settings that differ only in noise or family share M*, the
 observed set, the anomalous pairs and the costs, because the counts are drawn last.
+
+At national scale (``draw_sparse``) a given number of distinct pairs is drawn, and no n x m array is made.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ IntArray = npt.NDArray[np.int64]
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
 BLOCKS_PER_AXIS = 10
+CHUNK = 1 << 20  # pairs whose rates are formed at a time
 
 
 @dataclass(frozen=True)
@@ -320,9 +323,6 @@ def _frozen(array: Array) -> Array:
     return array
 
 
-CHUNK = 1 << 20
-
-
 @dataclass(frozen=True)
 class SparseSettings:
     """What to draw; see ``EnsembleSettings``. ``dispersion_size`` None is Poisson noise."""
@@ -340,7 +340,7 @@ class SparseSettings:
         if not 0 < self.observed <= self.n * self.m // 2:
             raise UsageError(
                 f"{self.observed} of {self.n} x {self.m} pairs are to be observed.",
-                "observe at least one and at most half of them; denser data: synthetic.draw_instance.",
+                "observe at least one and at most half of them; denser data: ensemble.draw_instance.",
             )
 
 

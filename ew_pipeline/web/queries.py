@@ -1,4 +1,7 @@
-"""What the pages show, asked of the home and the ledger."""
+"""What the pages show, asked of the home and the ledger: weeks, lists, files, drift.
+
+Both are opened for each question, never made, never upgraded.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,29 @@ from ew_pipeline.web.render import POLICY, NotThere, policy_with_script
 
 BUSY_SECONDS = 3.0  # for a person who waits for a page
 NAMED_WEEKS = 12
+LISTED = (
+    "store_id",
+    "sku_id",
+    "units",
+    "expected_units",
+    "anomaly_probability",
+    "expected_saving",
+    "store_rank",
+    "reasons",
+)
+NAMED_STORES = 40
+SHOWN_STORES = 1000
+NOT_LIVE = ("held", "shadow", "failed", "rejected", "computed")
+INDEX = "index.html"
+HEAD_BYTES = 4096
+OWN_SCRIPT = re.compile(rb"script-src '(sha256-[A-Za-z0-9+/=]{43,44})'")
+TYPES = {".parquet": "application/vnd.apache.parquet", ".log": "text/plain", ".jsonl": "application/jsonl"}
+DATA_DOCS = "data_docs"
+# Great Expectations' pages bring scripts and styles of their own; what they ask of the network is not loaded.
+DATA_DOCS_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class NoLedgerYet(NotThere):
@@ -105,20 +131,6 @@ def folder_in_home(settings: Settings, folder: Path) -> Path:
     return folder
 
 
-LISTED = (
-    "store_id",
-    "sku_id",
-    "units",
-    "expected_units",
-    "anomaly_probability",
-    "expected_saving",
-    "store_rank",
-    "reasons",
-)
-NAMED_STORES = 40
-SHOWN_STORES = 1000
-
-
 @dataclass(frozen=True)
 class StoreList:
     """``table``: as in ``check_list.SCHEMA``; ``chance``: what its probabilities are of."""
@@ -177,9 +189,6 @@ def flagged_stores(ledger: Ledger, publication: Publication, find: str) -> tuple
     if find:
         stores = stores[stores["store_id"].str.contains(find, case=False, regex=False)]
     return stores.head(SHOWN_STORES), len(stores)
-
-
-NOT_LIVE = ("held", "shadow", "failed", "rejected", "computed")
 
 
 @dataclass(frozen=True)
@@ -288,18 +297,6 @@ def _below(folder: Path, page: Path) -> str:
     return page.relative_to(folder).as_posix() if page.is_file() else ""
 
 
-INDEX = "index.html"
-HEAD_BYTES = 4096
-OWN_SCRIPT = re.compile(rb"script-src '(sha256-[A-Za-z0-9+/=]{43,44})'")
-TYPES = {".parquet": "application/vnd.apache.parquet", ".log": "text/plain", ".jsonl": "application/jsonl"}
-DATA_DOCS = "data_docs"
-# Great Expectations' pages bring scripts and styles of their own; what they ask of the network is not loaded.
-DATA_DOCS_POLICY = (
-    "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; font-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-
-
 def find_file(folder: Path, path: str) -> Path | None:
     """The file at ``path`` in ``folder``; a folder's is its index. Nothing hidden, nothing outside.
 
@@ -362,7 +359,10 @@ def _in_archive(folder: Path, path: str) -> bytes | None:
 
 @dataclass
 class DriftState:
-    """One at a time: matplotlib's settings are the process's, and the second to ask finds it done."""
+    """Drift as the ledger has it now, judged again when the ledger has changed.
+
+    One at a time: matplotlib's settings are the process's, and the second to ask finds it done.
+    """
 
     settings: Settings
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,4 +1,4 @@
-"""Answers: pages from templates, problems in words, and what is refused."""
+"""Answers: pages from templates, data as JSON or CSV, what holds for all of them, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,6 +19,22 @@ from ew_pipeline.outputs import words
 from ew_pipeline.outputs.page import page_environment, page_style
 from ew_pipeline.web import addresses
 
+READING = ("GET", "HEAD")
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # a rerun supersedes a week; browsers ask before they show it again
+}
+PACKAGE = "ew_pipeline.web"
+Forms = Mapping[str, Callable[[], Response]]
+
 
 class NotThere(EwError):
     """Something was asked for that there is not. ``there``: what there is, as (words, address)."""
@@ -38,21 +54,6 @@ class WrongFormat(NotThere):
         super().__init__(
             f"there is no format {asked!r} here.", f"choose one of {name_some(names, len(names))}."
         )
-
-
-READING = ("GET", "HEAD")
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # a rerun supersedes a week; browsers ask before they show it again
-}
 
 
 def policy_with_script(digest: str) -> str:
@@ -85,10 +86,6 @@ class Guard:
         # As it was sent: the server decodes it, and an id with a slash would become two parts.
         raw = scope.get("raw_path") or scope["path"].encode()
         await self.app({**scope, "path": raw.partition(b"?")[0].decode("latin-1")}, receive, with_headers)
-
-
-PACKAGE = "ew_pipeline.web"
-Forms = Mapping[str, Callable[[], Response]]
 
 
 def html(template: str, status: int = 200, here: str = "", **values: Any) -> HTMLResponse:

@@ -1,4 +1,8 @@
-"""One try at a week: nobody else at it, and how it ended is on record."""
+"""One try at a week: nobody else at it, and how it ended is on record. And the live files of a week.
+
+The ledger says what is live; ``reports/<week>`` is a copy, where people look. It is made after the ledger's
+transaction, and made again by anything that finds it missing or old, so a crash in between heals itself.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,9 @@ from ew_pipeline.results import WeekRequest
 
 Result = TypeVar("Result")
 WAIT_SECONDS = 600.0  # for another run of the same week to end
+LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
+SHOWN = ("report.html", *LISTS, "data_docs")  # copied from the run into the live folder
+MARK = "publication.txt"  # which publication and run the copy is of
 
 
 @dataclass(frozen=True)
@@ -88,11 +95,6 @@ def _record_failure(
         ledger.record_run(info, status, by=actor, error=str(error) or type(error).__name__)
     except EwError as second:  # the first error is the one that matters
         steps.say(f"The failure could not be recorded: {second.message}")
-
-
-LISTS = ("check_list.csv", "check_list.json", "check_list.parquet", FOLDER, ARCHIVE)
-SHOWN = ("report.html", *LISTS, "data_docs")
-MARK = "publication.txt"
 
 
 def show_live(publication: Publication, settings: Settings) -> Path:

@@ -1,4 +1,4 @@
-"""From what a person or a schedule asks for to a request that leaves nothing open."""
+"""The request of a week, with nothing left open: configuration, sources, and earlier checks to learn from."""
 
 from __future__ import annotations
 
@@ -22,35 +22,7 @@ from ew_pipeline.ledger.reading import UNDECIDED
 from ew_pipeline.ledger.store import newest_checks
 from ew_pipeline.results import Override, WeekRequest
 
-
-def earlier_checks(ledger: Ledger, week: Week, config: RunConfig) -> pd.DataFrame | None:
-    """The checks of the weeks before that a calibration may learn from; None unless the settings say so.
-
-    Only checks of what a publication flagged or drew: of others nobody knows how likely they were to be made.
-    A check stands for 1 / (its chance of being sent to be checked) pairs.
-    """
-    if config.calibration_labels != "checks" or not config.looks_back:
-        return None
-    window = {str(other) for other in week.shift(-config.calibration_weeks).through(week.shift(-1))}
-    checks = newest_checks(ledger)
-    checks = checks[
-        checks["week"].isin(window)
-        & (checks["outcome"] != UNDECIDED)
-        & checks["publication_id"].notna()
-        & checks["inclusion_probability"].notna()
-    ]
-    return pd.DataFrame(
-        {
-            "store_id": checks["store_id"],
-            "sku_id": checks["sku_id"],
-            "week": checks["week"],
-            "wrong": (checks["outcome"] == "confirmed").to_numpy().astype(np.uint8),
-            "weight": 1.0 / checks["inclusion_probability"].to_numpy(dtype=np.float64),
-        }
-    )
-
-
-DETECTOR = "detector_"
+DETECTOR = "detector_"  # an option of the detector is named detector_<field>
 
 
 def make_request(
@@ -119,10 +91,7 @@ def change_config(base: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def asked_changes(file: Path | None, **options: Any) -> dict[str, Any]:
-    """Settings of a configuration file and of a command's options, which win; None is an option not given.
-
-    An option of the detector is named ``detector_<field>``.
-    """
+    """Settings of a configuration file and of a command's options, which win; None is an option not given."""
     changes = read_config(file) if file is not None else {}
     for name, value in options.items():
         if value is None:
@@ -146,3 +115,30 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"the configuration {path} holds no settings by name.")
     return found
+
+
+def earlier_checks(ledger: Ledger, week: Week, config: RunConfig) -> pd.DataFrame | None:
+    """The checks of the weeks before that a calibration may learn from; None unless the settings say so.
+
+    Only checks of what a publication flagged or drew: of others nobody knows how likely they were to be made.
+    A check stands for 1 / (its chance of being sent to be checked) pairs.
+    """
+    if config.calibration_labels != "checks" or not config.looks_back:
+        return None
+    window = {str(other) for other in week.shift(-config.calibration_weeks).through(week.shift(-1))}
+    checks = newest_checks(ledger)
+    checks = checks[
+        checks["week"].isin(window)
+        & (checks["outcome"] != UNDECIDED)
+        & checks["publication_id"].notna()
+        & checks["inclusion_probability"].notna()
+    ]
+    return pd.DataFrame(
+        {
+            "store_id": checks["store_id"],
+            "sku_id": checks["sku_id"],
+            "week": checks["week"],
+            "wrong": (checks["outcome"] == "confirmed").to_numpy().astype(np.uint8),
+            "weight": 1.0 / checks["inclusion_probability"].to_numpy(dtype=np.float64),
+        }
+    )

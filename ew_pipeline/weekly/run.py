@@ -202,6 +202,27 @@ def _prepare(snapshot: Snapshot, week: Week, config: RunConfig, steps: Steps) ->
     )
 
 
+def _fit(
+    prepared: Prepared,
+    config: RunConfig,
+    folder: Path,
+    settings: Settings,
+    steps: Steps,
+    cluster_fits: ClusterFits | None,
+) -> tuple[FittedSegment, ...]:
+    """Here, or the segments side by side on a cluster."""
+    if settings.dask_address is None or len(prepared.segments) == 1:
+        if settings.dask_address is not None:
+            steps.say(f"One segment is fitted here: the cluster at {settings.dask_address} is not needed.")
+        return fit_segments(prepared, config, folder, settings.threads)
+    if cluster_fits is None:
+        raise UsageError(
+            f"a cluster is named ({settings.dask_address}), and nothing that fits segments on it was given.",
+            "use `ew run --dask`, or pass ew_pipeline.cluster.segments.fit_segments_on.",
+        )
+    return cluster_fits(settings.dask_address, prepared, config, folder, settings)
+
+
 def _price(
     prepared: Prepared,
     fitted: tuple[FittedSegment, ...],
@@ -236,27 +257,6 @@ def _decide(fitted: tuple[FittedSegment, ...], priced: Priced, week: Week, confi
         scores = decide(fitted, priced.probability, week, config)
         saved.result()
     return scores
-
-
-def _fit(
-    prepared: Prepared,
-    config: RunConfig,
-    folder: Path,
-    settings: Settings,
-    steps: Steps,
-    cluster_fits: ClusterFits | None,
-) -> tuple[FittedSegment, ...]:
-    """Here, or the segments side by side on a cluster."""
-    if settings.dask_address is None or len(prepared.segments) == 1:
-        if settings.dask_address is not None:
-            steps.say(f"One segment is fitted here: the cluster at {settings.dask_address} is not needed.")
-        return fit_segments(prepared, config, folder, settings.threads)
-    if cluster_fits is None:
-        raise UsageError(
-            f"a cluster is named ({settings.dask_address}), and nothing that fits segments on it was given.",
-            "use `ew run --dask`, or pass ew_pipeline.cluster.segments.fit_segments_on.",
-        )
-    return cluster_fits(settings.dask_address, prepared, config, folder, settings)
 
 
 def conclude(

@@ -1,4 +1,4 @@
-"""Every fitted model in its folder, with the probability that decides."""
+"""The models of a week, saved with the probability that decides."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from weekly.chain import run_plainly, write_chain
+from support.chain import run_plainly, write_chain
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.ledger import Ledger
@@ -41,6 +41,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+@pytest.mark.slow("weeks to evaluate, and a Prefect server")
 def test_the_flow_evaluates_what_is_due_and_then_has_nothing_to_do(home):
     from prefect.client.orchestration import get_client
     from prefect.testing.utilities import prefect_test_harness

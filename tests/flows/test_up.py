@@ -19,10 +19,10 @@ import pandas as pd
 import psutil
 import pytest
 import sqlalchemy
-from flows_support import QUICK_TOML
-from prefect_servers import PATIENCE, ROOT, environment
-from publish.postgres import postgres_server
-from weekly.chain import LAST_WEEK, sources, write_chain
+from support.chain import LAST_WEEK, sources, write_chain
+from support.flows_support import QUICK_TOML
+from support.postgres import postgres_server
+from support.prefect_servers import PATIENCE, ROOT, environment
 
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.settings import Settings
@@ -30,6 +30,8 @@ from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.servers.schedule import Api
 from ew_pipeline.servers.supervisor import HOME_MARK, marked
+
+pytestmark = pytest.mark.server
 
 WORDS = [sys.executable, "-m", "ew_pipeline.cli"]
 CANARY = "canary-of-the-sales-database"

@@ -6,9 +6,9 @@ import json
 import sqlite3
 
 import pytest
-from flows_support import QUICK_TOML
-from prefect_servers import call, environment
-from weekly.chain import LAST_WEEK, sources, write_chain
+from support.chain import LAST_WEEK, sources, write_chain
+from support.flows_support import QUICK_TOML
+from support.prefect_servers import call, environment
 
 pytestmark = pytest.mark.server
 STEPS = {

@@ -37,10 +37,12 @@ class Answer:
 
 
 @contextlib.contextmanager
-def home_at(home: Path) -> Iterator[None]:
-    """``EW_HOME``, one thread, no Prefect, and nothing else of the surroundings."""
+def home_at(home: Path, tracked: bool = False) -> Iterator[None]:
+    """``EW_HOME``, one thread, no Prefect, MLflow only if ``tracked``; nothing else of the surroundings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     ours = {"EW_HOME": str(home), "EW_THREADS": "1", "EW_ORCHESTRATE": "false", "EW_ACTOR": "retailer"}
+    if not tracked:  # MLflow is a view: a week is published without it
+        ours |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     with mock.patch.dict(os.environ, {**own, **ours}, clear=True):
         yield
 

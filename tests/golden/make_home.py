@@ -100,7 +100,7 @@ def pack() -> None:
 if __name__ == "__main__":
     os.environ |= {"USER": "retailer", "LOGNAME": "retailer"}
     without_pictures()
-    with home_at(HOME):
+    with home_at(HOME, tracked=True):
         make_home()
     pack()
     os.chdir("/")

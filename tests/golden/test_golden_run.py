@@ -21,6 +21,11 @@ import pandas as pd
 import pytest
 from golden.make import EVALUATION, FLAGS, SCORES, Figures, golden_run
 
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow("nine weeks from end to end, and the demonstration"),
+]
+
 TOLERANCE = 1e-9
 SHOWN = 20
 MAY_GO = {

@@ -13,6 +13,8 @@ import pytest
 from golden.command_line import ew, home_at
 from golden.make_home import ARCHIVE, CHAMPION, WEEKS
 
+pytestmark = pytest.mark.server
+
 PUBLISHED, NEXT = WEEKS[-4:-1], WEEKS[-1]
 
 

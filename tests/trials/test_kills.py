@@ -8,8 +8,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from weekly.chain import LAST_WEEK, run_plainly, write_chain
-from weekly.processes import run_in_process
+from support.chain import LAST_WEEK, run_plainly, write_chain
+from support.week_processes import run_in_process
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

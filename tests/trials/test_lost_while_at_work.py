@@ -6,9 +6,9 @@ The suite does each once (tests/distribute/test_lost_clusters.py, test_weeks.py)
 from __future__ import annotations
 
 import pytest
-from distribute.block_week import make_sales, write_files
-from distribute.losing import SAID, look_often, lose_a_backfill, lose_a_week_by_blocks, lose_segments
-from weekly.chain import QUICK, run_plainly, write_chain
+from support.block_week import make_sales, write_files
+from support.chain import QUICK, run_plainly, write_chain
+from support.losing import SAID, look_often, lose_a_backfill, lose_a_week_by_blocks, lose_segments
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.intake.assemble import prepare

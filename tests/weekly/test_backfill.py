@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from clean_processes import clean
-from weekly.chain import QUICK, Untold, sources, write_chain
-from weekly.processes import Dying, finish
+from support.chain import QUICK, Untold, sources, write_chain
+from support.clean_processes import clean
+from support.week_processes import Dying, finish
 
 from ew_pipeline.audit.verify import verify
 from ew_pipeline.cli.backfill import describe, say
@@ -138,6 +138,7 @@ def test_a_held_week_is_not_computed_again_until_something_changes(tables, tmp_p
     assert allowed.weeks[0].status == "published"
 
 
+@pytest.mark.slow("two worker processes, each with its own MLflow")
 def test_weeks_side_by_side_give_the_same_flags(filled, tables, tmp_path):
     home = tmp_path / "home"
     found = run(home, tables, THREE, parallel=2)  # the first alone, so that the others run at once

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from evaluate.chain_of_weeks import as_frame, simulated
-from publish.factory import make_result
-from weekly.chain import QUICK
+from support.chain import QUICK
+from support.chain_of_weeks import as_frame, simulated
+from support.factory import make_result
 
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week

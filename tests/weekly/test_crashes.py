@@ -9,8 +9,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from weekly.chain import LAST_WEEK, run_plainly, write_chain
-from weekly.processes import finish, run_in_process, start
+from support.chain import LAST_WEEK, run_plainly, write_chain
+from support.week_processes import finish, run_in_process, start
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

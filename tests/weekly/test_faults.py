@@ -7,8 +7,8 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from weekly.chain import LAST_WEEK, write_chain
-from weekly.processes import run_in_process
+from support.chain import LAST_WEEK, write_chain
+from support.week_processes import run_in_process
 
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week

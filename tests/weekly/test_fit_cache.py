@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from evaluate.chain_of_weeks import simulated
+from support.chain_of_weeks import simulated
 
 from ew_pipeline.backtest.evidence import WeekFit, gather
 from ew_pipeline.weekly.fit_cache import FitCache, panel_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from publish.factory import make_result
+from support.factory import make_result
 
 from ew_pipeline.backtest.calibration import Calibration
 from ew_pipeline.core.settings import RunConfig

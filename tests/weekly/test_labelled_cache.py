@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from evaluate.chain_of_weeks import simulated
+from support.chain_of_weeks import simulated
 
 from ew_pipeline.backtest.recalibrate import score_week
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from evaluate.chain_of_weeks import as_frame, simulated
-from weekly.chain import run_plainly
+from support.chain import run_plainly
+from support.chain_of_weeks import as_frame, simulated
 
 from ew_pipeline.audit.explain import explain_pair
 from ew_pipeline.audit.replay import replay

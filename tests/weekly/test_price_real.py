@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from weekly.chain import run_plainly
+from support.chain import run_plainly
 
 from ew_pipeline.backtest.history import read_history
 from ew_pipeline.backtest.policies import Calibrated

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from weekly.chain import LAST_WEEK, QUICK, run_plainly, write_chain
+from support.chain import LAST_WEEK, QUICK, run_plainly, write_chain
 
 from ew_pipeline.core import steps as stepping
 from ew_pipeline.core.errors import EwError

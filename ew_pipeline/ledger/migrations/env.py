@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the versions on the connection that ``migrate`` hands over, in its transaction."""
+"""Alembic's entry: runs the versions on the connection that ``connect`` hands over, in its transaction."""
 
 from alembic import context
 

@@ -17,6 +17,8 @@ import numpy as np
 
 from ew_pipeline.core.arrays import Float, Int64, Real
 from ew_pipeline.method.both_ways import BothWays
+
+# Named twice to be exported too: other rooms do not import from private modules.
 from ew_pipeline.method.large._als_kernels import Prior as Prior
 from ew_pipeline.method.large._als_kernels import Variance as Variance
 from ew_pipeline.method.large._als_kernels import gram as gram

@@ -96,7 +96,7 @@ def fit_large(
     effort: Effort,
     threads: int,
 ) -> LargeFit:
-    """The fit from factors of the columns, as a part of the rows gave them (``large_rank.sketch``)."""
+    """The fit from factors of the columns, as a part of the rows gave them (``rank.sketch``)."""
     week = WholeWeek(both, right, threads)
     short = has_short_lines(both.shape, both.n_observed)
     fitted = fit_rounds(week, family, noise=noise, effort=effort, short_lines=short)

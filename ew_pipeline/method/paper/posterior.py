@@ -6,6 +6,9 @@ Two questions, two probabilities, and they point in opposite directions:
   High is healthy.
 - ``drop_probability``: P(the pair's level is at least x / drop_fraction), the event behind the label of
   section 4.2 (sales at most half of the surrounding weeks'). High is suspicious.
+
+``ideal_healthy_probability`` is the yardstick for simulated data: what the ideal policy pi* of section 3.1
+knows. It makes mistakes too, because sales are random; regret is the cost above it.
 """
 
 from __future__ import annotations
@@ -102,11 +105,6 @@ def drop_probability(
     return _read_only(np.where(known, (mean >= threshold).astype(np.float64), gammaincc(shape, scaled)))
 
 
-def _read_only(values: Float) -> Float:
-    values.flags.writeable = False
-    return values
-
-
 def ideal_healthy_probability(
     counts: ArrayLike,
     true_rates: ArrayLike,
@@ -115,5 +113,13 @@ def ideal_healthy_probability(
     noise: NoiseModel,
     anomaly: AnomalyModel,
 ) -> Float:
-    """f* = P(B = 0 | X_Omega), Eq. (fij-star), from the true M*, alpha*, p_A* and the true laws."""
+    """f* = P(B = 0 | X_Omega), Eq. (fij-star), from the true M*, alpha*, p_A* and the true laws.
+
+    Never part of the detector: only studies of simulated data may call it.
+    """
     return healthy_probability(counts, true_rates, alpha, anomaly_rate, noise, anomaly)
+
+
+def _read_only(values: Float) -> Float:
+    values.flags.writeable = False
+    return values

@@ -1,7 +1,7 @@
 """Gradient of the mixture log-likelihood in U, V and theta, for the sampler's trajectories.
 
 Single precision, one pass over the observed entries, some rows at a time, anomaly states and exposures
-integrated out. Factors are stored factor by factor (see ``_line_kernels``).
+integrated out. Factors are stored factor by factor (see ``_kernels.lines``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Symbols: X counts, L level (known per pair), W expected exposure, M = U V^T, so 
 factors, factor by factor: ``mean[k, i]`` is the k-th factor of line i (a row, or a column).
 
 Single precision: a fixed point found by averages over a line's entries does not need more, and twice as
-many fit into a vector. Lines are spread out or gathered as in ``_line_kernels``.
+many fit into a vector. Lines are spread out or gathered as in ``_kernels.lines``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _expose(
     right: Float32,
     exposed: Float32,
 ) -> None:
-    """(f tau0 + (1 - f) tau1) L: see ``_mixture_kernels.gamma_exposure_weights``."""
+    """(f tau0 + (1 - f) tau1) L: see ``_kernels.mixture.gamma_exposure_weights``."""
     m = right.shape[1]
     mu = np.empty(m, np.float32)
     own = np.empty(m, np.float32)

@@ -2,6 +2,9 @@
 
 Ours go from the sparse sales to f; the peers do the matrix completion alone. A peer that is not installed,
 or whose arrays do not fit, is skipped with the reason. All get the same number of threads.
+
+A peer's function puts the data into the form that its library wants and returns what is timed. That returns
+the factors, left and right, or nothing where they do not estimate demand.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ from ew_pipeline.studies.ensemble import SparseInstance
 Factors = tuple[NDArray[Any], NDArray[Any]]
 IMPLICIT_FACTORS = 8  # its kernels want a multiple of four
 SPARK_MEMORY = "5g"
+RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
+DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
+Look = Callable[[], Outcome]
+Work = Callable[[], Look]
 
 
 def implicit(instance: SparseInstance, rank: int) -> Callable[[], None]:
@@ -58,7 +65,7 @@ def cmfrec(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
     )
     model = CMF(
         k=rank,
-        lambda_=1.0,
+        lambda_=RIDGE,
         niter=SWEEPS,
         use_cg=False,
         user_bias=False,
@@ -143,13 +150,6 @@ def fancyimpute(instance: SparseInstance, rank: int) -> Callable[[], Factors]:
         return u[:, :rank] * s[:rank], vt[:rank].T
 
     return run
-
-
-RIDGE = 1.0  # lambda of the squared error, for ours and cmfrec's alike
-DENSE_COPIES, MOST_DENSE = 4, 2e9  # of an n x m array in a library that knows no sparse data; bytes
-
-Look = Callable[[], Outcome]
-Work = Callable[[], Look]
 
 
 @dataclass(frozen=True)

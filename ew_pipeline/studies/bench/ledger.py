@@ -1,4 +1,7 @@
-"""`ew bench ledger`: years of published weeks, and how long writing, asking and verifying take."""
+"""`ew bench ledger`: years of published weeks, and how long writing, asking and verifying take.
+
+Weeks are as the weekly run hands them to the ledger, drawn instead of fitted: the ledger is what is timed.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,8 @@ FIRST_WEEK = Week(2024, 1)
 COST_FALSE_ALARM, COST_MISSED = 1.0, 3.0
 REPORT = "report.html"
 SKUS = 5_000  # at most; more pairs than that are spread over more stores
+ASKED = 3  # times that every question is put; the median is shown
+WAIT_SECONDS = 30.0
 
 
 def draw_scores(pairs: int, flags: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -148,10 +153,6 @@ def _ids(letter: str, codes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pd.C
 def _theta(rng: np.random.Generator) -> Theta:
     alpha, rate = float(rng.uniform(0.1, 0.3)), float(rng.uniform(0.03, 0.05))
     return Theta(alpha, rate, (0.8 * alpha, 1.25 * alpha), (0.9 * rate, 1.1 * rate), False, True)
-
-
-ASKED = 3  # times that every question is put; the median is shown
-WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""`ew bench page`: what the benchmarks printed as JSON, as Markdown between two marks of a page."""
+"""What `ew bench` says: tables, growth with the number of pairs, and what is required of each figure.
+
+`ew bench page` puts what the benchmarks printed as JSON between two marks of a page, as Markdown.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,9 @@ from ew_pipeline.studies.bench.measure import child
 from ew_pipeline.studies.bench.stored import Size, store
 
 GROWTH = ("exponent", "of the last two", "of bandwidth")
+Points = list[tuple[float, float]]
+Figures = Mapping[str, Mapping[str, Any]]
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def as_table(found: dict[str, dict[str, Any]]) -> Table:
@@ -83,9 +89,6 @@ def required_table(requirements: list[Requirement]) -> Table:
         verdict = {True: "holds", False: "FAILS", None: ""}[line.passed]
         table.add_row(line.what, line.required, line.words, verdict)
     return table
-
-
-Points = list[tuple[float, float]]
 
 
 def steps_at(folder: Path, rank: int) -> dict[str, Any]:
@@ -152,9 +155,6 @@ def draw_growth(grown: Mapping[str, Points], path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small", title="step (exponent)")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-Figures = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,6 @@ def _error_over_best(found: Figures, key: str) -> float | None:
     errors = [float(figures[key]) for name, figures in found.items() if "ALS" in name and figures[key]]
     ours = found.get("ours: default")
     return None if ours is None or not errors else float(ours[key]) / min(errors)
-
-
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def page(

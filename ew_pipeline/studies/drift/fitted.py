@@ -1,4 +1,8 @@
-"""One week of one study: draw it, fit it, keep what the ledger would keep of it."""
+"""Weeks of a chain before and after one thing about it has changed: drawn, fitted, kept as in the ledger.
+
+Expected sales are low rank (the paper's ensemble), the same every week but for small effects of the week on
+stores and SKUs. Which pairs are ranged hardly changes; who is anomalous is drawn again each week.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,12 @@ from ew_pipeline.studies.experiments.runner import Study
 
 STORE_EFFECT, SKU_EFFECT = 0.06, 0.10  # standard deviation of the log of a week's effect
 RANGE_CHANGES = 0.01  # share of the pairs whose ranging differs in a week
+STABLE = "stable"
+SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py")
+COSTS = Costs(false_alarm=1.0, missed=3.0)
+FIRST_WEEK = Week(2020, 1)
+TITLE = "drift"
+Chains = list[list[Mapping[str, Any]]]  # the fitted weeks of every chain, in order
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,6 @@ class Change:
     new_skus: float = 0.0
 
 
-STABLE = "stable"
 SCENARIOS: dict[str, Change] = {
     STABLE: Change(),
     "anomaly rate": Change(anomaly_rate=0.08),
@@ -111,15 +120,6 @@ def _structure(chain: Chain, change: Change, rng: np.random.Generator) -> tuple[
     M *= (chain.mean if change.mean is None else change.mean) / M.mean()
     ranged = luck < (chain.observed_share if change.observed_share is None else change.observed_share)
     return M, ranged, old
-
-
-SOURCES = (*FIT_SOURCES, "studies/drift/fitted.py")
-COSTS = Costs(false_alarm=1.0, missed=3.0)
-FIRST_WEEK = Week(2020, 1)
-TITLE = "drift"
-
-Chains = list[list[Mapping[str, Any]]]
-"""The fitted weeks of every chain, in order."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The experiments of the paper, and those it owes: `ew reproduce …`.
 
 instance      one synthetic instance and one method -> one record; what each method is told
+near_bayes    our sampler, told all that the ensemble fixes beforehand
 record        the record
 runner        many of them: parallel, resumable, with progress
 summary       records -> the figures of a table

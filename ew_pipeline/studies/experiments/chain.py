@@ -13,9 +13,8 @@ import pandas as pd
 import typer
 
 from ew_pipeline.backtest.metrics import auc, average_precision
-from ew_pipeline.core import console
 from ew_pipeline.core.arrays import Bool, Float
-from ew_pipeline.core.console import emit_json
+from ew_pipeline.core.console import emit_json, number, print_table
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.intake.history import trailing_level, trailing_mean
 from ew_pipeline.method.detector import EntrywiseDetector
@@ -43,6 +42,9 @@ BOTH = "both"
 BOTH_RANK_1 = "both, rank 1"
 BOTH_DROP = "both, drop"
 KNOWN = "true expected sales"
+
+TITLE = "chain"
+SOURCES = (*options.SOURCES, "intake/history.py", "simulate", "studies/experiments/chain.py")
 
 
 @dataclass(frozen=True)
@@ -188,15 +190,6 @@ def _rules(sales: SalesMatrix, mean: Float, phantom: Bool) -> dict[str, PolicyRe
     return {RULE: rule(RULE_FRACTION, 0.0), TUNED_RULE: tuned}
 
 
-TITLE = "chain"
-SOURCES = (
-    *options.SOURCES,
-    "intake/history.py",
-    "simulate",
-    "studies/experiments/chain.py",
-)
-
-
 @dataclass(frozen=True)
 class PolicySummary:
     """One policy over all weeks; costs relative to flagging nothing on the same weeks.
@@ -298,8 +291,7 @@ def verdicts_of(summaries: Mapping[str, PolicySummary]) -> list[Verdict]:
 
 
 def show(summaries: Mapping[str, PolicySummary], verdicts: Sequence[Verdict], rows: Sequence[Row]) -> None:
-    n = console.number
-    console.print_table(
+    print_table(
         f"Simulated chains: {len(rows)} weeks of about {np.mean([row['pairs'] for row in rows]):.0f} pairs,"
         f" {np.mean([row['phantom_share'] for row in rows]):.1%} with a phantom",
         (
@@ -316,13 +308,13 @@ def show(summaries: Mapping[str, PolicySummary], verdicts: Sequence[Verdict], ro
         [
             (
                 name,
-                n(s.cost_ratio),
+                number(s.cost_ratio),
                 f"{s.against_both:+.3f}",
-                n(s.against_both_se),
+                number(s.against_both_se),
                 f"{s.flagged:.1%}",
-                n(s.auc),
-                n(s.average_precision),
-                n(s.cpu_seconds, 2),
+                number(s.auc),
+                number(s.average_precision),
+                number(s.cpu_seconds, 2),
                 ", ".join(s.ranks) or "–",
             )
             for name, s in summaries.items()

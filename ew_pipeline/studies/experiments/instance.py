@@ -1,4 +1,16 @@
-"""One synthetic instance, one method, one record."""
+"""One synthetic instance, one method, one record; and what each method is told.
+
+default, thorough, variational, fast     ours: told nothing but the sales
+told              our sampler, told the anomaly's family, the noise and the rank
+near-bayes        the same, told the ensemble's prior of theta too, and that there are anomalies
+near-bayes-thinning   near-bayes, told that anomalies are thinned, be it true or not
+paper, paper-practical                   Algorithm 1, and as section 4 runs it: told nothing but the sales
+paper-oracle      as the authors' code: paper-practical with the true rank, scored with the true theta
+drmf, stable-pcp, rmc (-one-sided)       told the true rank, and the share of anomalies that is cheapest under
+                                         the instance's own truth
+ignore            flags nothing
+ideal             pi*, which knows M* and theta
+"""
 
 from __future__ import annotations
 
@@ -39,6 +51,8 @@ ORACLE = "paper-oracle"
 TOLD = "told"
 NEAR_BAYES = "near-bayes"
 ONE_SIDED = "-one-sided"
+GAMMAS = (0.05, 0.1)
+WIDTHS = (0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +176,6 @@ METHODS: Mapping[str, Method] = {
     IGNORE: _ignore,
     IDEAL: _ideal,
 }
-
-
-GAMMAS = (0.05, 0.1)
-WIDTHS = (0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,12 @@ SOURCES = (
     "core/arrays.py",
     "core/kernels.py",
     "method",
-    "studies/baselines.py",
-    "method/checks.py",
-    "method/long_table.py",
-    "method/sales_matrix.py",
-    "studies/ensemble.py",
-    "studies/cost.py",
     "backtest/metrics.py",
+    "studies/baselines.py",
+    "studies/cost.py",
+    "studies/ensemble.py",
     "studies/experiments/instance.py",
+    "studies/experiments/near_bayes.py",
     "studies/experiments/record.py",
 )
 

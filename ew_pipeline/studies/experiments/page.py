@@ -1,4 +1,7 @@
-"""`ew reproduce page`: the studies kept in a folder, as one page of Markdown with its pictures beside it."""
+"""`ew reproduce page`: the studies kept in a folder, as one page of Markdown with its pictures next to it.
+
+Each study's sentences are made from its figures: nothing is written that was not measured.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,17 @@ from ew_pipeline.studies.experiments.auc import CLOSE
 from ew_pipeline.studies.experiments.report import KeptReport, Table, kept_reports
 
 Figures = Mapping[str, Any]
-
 RIVALS = ("drmf", "stable-pcp", "rmc")
+DEFAULT_PLACE = Path("infra/docs/experiments.md")
+HEAD = """\
+<!-- Made by `ew reproduce page`; run it again rather than edit this page. -->
+# The paper's experiments, measured
+
+The experiments of section 4 of Farias, Li and Peng, *Fixing Inventory Inaccuracies At Scale*, on fresh data,
+with every method on the same instances and what the paper prints beside them. Regret is cost per pair above
+that of the ideal policy pi\\*, which knows expected sales and theta; its costs are uniform on [0, 10].
+Under each study stand the command, the version of the code and the day. All of it again: `make experiments`.
+"""
 
 
 def table1(figures: Figures) -> list[str]:
@@ -136,18 +148,6 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Figures], list[str]]]] = {
     "robustness": ("Data that are not what the model assumes", robustness),
     "table2": ("Real sales (Table 2)", table2),
 }
-
-
-DEFAULT_PLACE = Path("infra/docs/experiments.md")
-HEAD = """\
-<!-- Made by `ew reproduce page`; run it again rather than edit this page. -->
-# The paper's experiments, measured
-
-The experiments of section 4 of Farias, Li and Peng, *Fixing Inventory Inaccuracies At Scale*, on fresh data,
-with every method on the same instances and what the paper prints beside them. Regret is cost per pair above
-that of the ideal policy pi\\*, which knows expected sales and theta; its costs are uniform on [0, 10].
-Under each study stand the command, the version of the code and the day. All of it again: `make experiments`.
-"""
 
 
 def page(
