@@ -437,6 +437,22 @@ def test_a_repaired_record_is_the_stock_and_an_unrepaired_one_is_not():
         np.testing.assert_array_equal(stock[changed], (before.shelf + before.misplaced)[changed])
 
 
+def test_a_run_of_wrong_weeks_ends_with_a_check_even_if_the_next_delivery_is_misplaced():
+    thieves_first = {"theft_rate": [0.1, 0.0], "misplaced_share": [0.0, 0.95]}
+    shelves = Shelves(settings(weeks=2, lead_days=1, **thieves_first), 6)
+    shelves.run_week()
+    first = plain(shelves.chain().truth)
+    wrong = first[first["wrong"].astype(bool)][PAIR]
+    shelves.check(wrong.head(len(wrong) // 2))
+    shelves.run_week()
+    last = plain(shelves.chain().truth).query("week == week.max() and wrong")
+    last = last.merge(wrong, on=PAIR)
+    checked = last.merge(wrong.head(len(wrong) // 2), on=PAIR)
+    assert 0 < len(checked) < len(last)
+    assert (checked["wrong_since"] == checked["week"]).all()
+    assert (last["wrong_since"] < last["week"]).sum() == len(last) - len(checked)
+
+
 def test_answers_about_past_weeks_follow_the_truth(chain):
     rows = plain(chain.truth).sample(50, random_state=0)
     answers = chain.answer_checks(rows[KEYS])
