@@ -89,4 +89,4 @@ def test_more_than_ten_cpu_seconds_need_a_reason():
 
 def test_the_first_marked_test_of_a_process_may_take_more():
     seconds = cpu.Seconds()
-    assert [seconds.allowed(marked) for marked in (False, True, True, False)] == [10.0, 20.0, 10.0, 10.0]
+    assert [seconds.allowed(marked) for marked in (False, True, True, False)] == [20.0, 30.0, 20.0, 20.0]

@@ -1,29 +1,16 @@
-"""The wheel, built from this checkout and installed into a venv of its own, as a retailer has it.
-
-The venv takes the requirements from the Python of the tests. Compiled kernels are copied from the checkout:
-the installed sources get the times of those they were made of, by which numba knows its files.
-"""
+"""The wheel as a retailer has it: what it holds, and that it works without the checkout."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from site import getsitepackages
 
 import pytest
+from support.wheel import PACKAGE, ROOT, done, files
 
 pytestmark = pytest.mark.server
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "ew_pipeline"
 STUDIES = PACKAGE / "studies"
-SCRATCH = {"__pycache__", ".mypy_cache", ".ruff_cache"}
 
 # What a wheel loses first, one file of each kind.
 NOT_PYTHON = {
@@ -55,84 +42,6 @@ print(json.dumps({
     "methods": len(published_methods()),
 }))
 """
-
-Installed = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def files(folder: Path) -> Iterator[Path]:
-    """All files that are not left there by a tool."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not SCRATCH & set(path.parts):
-            yield path
-
-
-def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
-
-
-def done(answer: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    assert answer.returncode == 0, f"{answer.args} ended with {answer.returncode}:\n{answer.stderr}"
-    return answer
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    done(run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT))
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def venv(wheel, tmp_path_factory) -> Path:
-    """The wheel in a venv that reads the requirements where the tests do, but not the editable checkout: of a
-    folder that a .pth file names, Python reads no .pth files."""
-    folder = tmp_path_factory.mktemp("venv")
-    pip_here = find_spec("pip") is not None  # not in a venv that uv has made
-    done(run(sys.executable, "-m", "venv", *["--without-pip"] * pip_here, folder))
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python] if pip_here else [python, "-m", "pip"]
-    done(run(*pip, "install", "--no-deps", "--no-index", "--no-compile", "--quiet", wheel))
-    (own,) = folder.glob("lib/python*/site-packages")
-    (own / "requirements.pth").write_text("\n".join(getsitepackages()) + "\n")
-    with_kernels(own / "ew_pipeline")
-    return folder
-
-
-def with_kernels(installed: Path) -> None:
-    """Copy what numba has compiled for the checkout, so that no kernel is compiled again."""
-    for source in files(installed):
-        origin = PACKAGE / source.relative_to(installed)
-        if source.suffix == ".py" and origin.is_file():
-            times = origin.stat()
-            os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
-            for kept in compiled_in(origin.parent).glob(f"{origin.stem}.*.nb[ic]"):
-                place = source.parent / "__pycache__"
-                place.mkdir(exist_ok=True)
-                shutil.copy2(kept, place)
-
-
-def compiled_in(folder: Path) -> Path:
-    """Where numba keeps what it compiles of the modules in this folder."""
-    if "NUMBA_CACHE_DIR" not in os.environ:
-        return folder / "__pycache__"
-    from numba.core.caching import UserProvidedCacheLocator
-
-    below = UserProvidedCacheLocator.get_suitable_cache_subpath(str(folder / "any.py"))
-    return Path(os.environ["NUMBA_CACHE_DIR"], below)
-
-
-@pytest.fixture(scope="module")
-def installed(venv, tmp_path_factory) -> Installed:
-    """Run a program of the venv, as somebody who has nothing else: an empty folder, a home not yet there."""
-    away = tmp_path_factory.mktemp("away")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(away), "EW_HOME": str(away / "home")}
-    # Prefect's server alone takes as long as all that is asked here; tests of the flows start it.
-    environment |= {"EW_ORCHESTRATE": "false", "EW_THREADS": "1", "COLUMNS": "200"}
-    empty = away / "empty"
-    empty.mkdir()
-    return lambda program, *words: run(venv / "bin" / program, *words, cwd=empty, env=environment)
 
 
 def test_the_wheel_holds_the_package_without_the_studies_and_nothing_else(wheel):
@@ -181,8 +90,8 @@ def test_studies_are_not_listed_where_there_are_none(installed):
 
 
 @pytest.mark.slow("two weeks in a process that has imported nothing: 20 s of imports, tracking and fits")
-def test_the_demonstration_publishes_a_week_and_its_page(installed, venv):
-    published = json.loads(done(installed("ew", "demo", "--json")).stdout)
+def test_the_demonstration_publishes_a_week_and_its_page(demonstration):
+    published = demonstration.printed
     assert published["status"] == "published"
     assert published["verdict"]["found"] > 0
     assert Path(published["report"]).read_text(encoding="utf-8").lstrip().startswith("<!")

@@ -120,7 +120,7 @@ def undisturbed(cluster_of_the_module, partitions, tmp_path_factory):
     return scores_of(run(home, partitions, cluster_of_the_module))
 
 
-@pytest.mark.parametrize("step", ["read_block", "block-predict_block", "block-decide_block"])
+@pytest.mark.parametrize("step", ["read_block", "block-decide_block"])
 def test_one_lost_worker_changes_nothing(step, cluster, undisturbed, partitions, tmp_path):
     with one_killed(cluster, lambda client: working_on(client, step)) as killed:
         found = scores_of(run(tmp_path, partitions, cluster))

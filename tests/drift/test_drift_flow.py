@@ -1,4 +1,4 @@
-"""The drift flow on a Prefect server, and the automations that start it."""
+"""The automations that start the drift flow, and what the runbook says of its alerts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.drift_world import TestWeek, publish_weeks
-
-from ew_pipeline.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,34 +33,6 @@ def test_the_automations_name_flows_and_the_event_that_exist():
     (answer,) = by_name["drift-response"]["triggers"]
     assert answer["expect"] == [flows.EVENT]
     assert set(answer["parameters"]) == {"alert_id"}
-
-
-@pytest.mark.server
-@pytest.mark.slow("starts a Prefect server")
-def test_the_flow_raises_the_alert_as_an_event_and_ends_in_the_state_alert(tmp_path, monkeypatch):
-    from prefect.events.utilities import emit_event
-    from prefect.testing.utilities import prefect_test_harness
-
-    from flows import drift as flows
-
-    publish_weeks(Settings(home=tmp_path), [TestWeek()] * 9 + [TestWeek(anomaly_rate=0.1)] * 3)
-    monkeypatch.setenv("EW_HOME", str(tmp_path))
-    monkeypatch.delenv("EW_ALERT_URL", raising=False)
-    emitted = []
-
-    def keep(**event):
-        emitted.append(emit_event(**event))
-        return emitted[-1]
-
-    monkeypatch.setattr(flows, "emit_event", keep)
-    with prefect_test_harness(server_startup_timeout=180):
-        state = flows.drift(return_state=True)
-        flows.drift_response(alert_id=emitted[0].payload["alert_id"])
-    assert (state.name, state.message) == ("Alert", "anomaly drift")
-    (event,) = emitted
-    assert event.event == "ew.drift.alert"
-    assert event.resource["ew.kind"] == "anomaly_drift"
-    assert event.payload["words"].startswith("anomaly drift in all since 2026-W10")
 
 
 @pytest.mark.parametrize("kind", ["anomaly drift", "composition change", "overdispersion change"])

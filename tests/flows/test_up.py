@@ -241,6 +241,7 @@ def test_ew_run_finds_the_login_of_the_server_in_its_home(up, tmp_path):
     ran = up.call(*words, "--config", str(tmp_path / "quick.toml"), **server)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["status"] == "unchanged"
+    assert "Nothing new" in ran.stderr
     unchanged = {"flow_runs": {"state": {"name": {"any_": ["Unchanged"]}}}}
     (run,) = up.api.post("/flow_runs/filter", unchanged)
     assert run["parameters"]["sales"].partition("@")[0].endswith(":***")

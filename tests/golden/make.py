@@ -55,14 +55,15 @@ class Figures:
     evaluation: dict[str, Any]
 
 
-def golden_run(home: Path) -> Figures:
+def golden_run(home: Path, demo: bool = True) -> Figures:
     """The demo; one more week and a six-week backfill of some of its stores; a backtest of two weeks.
 
-    The demo runs two weeks with defaults. The later ones use the quicker mode; in one of them checks are
-    drawn at random, and one is held back.
+    The demo runs two weeks with defaults; without ``demo`` the home has it. The later ones use the quicker
+    mode; in one of them checks are drawn at random, and one is held back.
     """
     with home_at(home):
-        ew("demo", "--seed", "0", "--json")
+        if demo:
+            ew("demo", "--seed", "0", "--json")
         chain = home / "demo" / "chain-0"
         part = home / "part"
         part.mkdir()

@@ -1,4 +1,4 @@
-"""The golden run: the figures of a demo, a week, a backfill and a backtest are those of commit 12bcf5a.
+"""The golden run: a demo of the installed wheel, a week, a backfill and a backtest are as 12bcf5a had them.
 
 ``make.py`` says which weeks these are; the files beside it were made by that commit. Scores of all pairs,
 flags and the evaluation are compared: numbers to 1e-9, absolute below one and relative above; texts exactly.
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from golden.make import EVALUATION, FLAGS, SCORES, Figures, golden_run
+from support.wheel import Demonstration
 
 pytestmark = [
     pytest.mark.server,
@@ -39,8 +40,8 @@ MAY_GO = {
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    return golden_run(tmp_path_factory.mktemp("golden") / "home")
+def figures(demonstration: Demonstration) -> Figures:
+    return golden_run(demonstration.home, demo=False)
 
 
 def test_scores_of_all_pairs_are_as_they_were(figures):

@@ -236,7 +236,7 @@ def frames(draw):
 
 
 @given(frame=frames(), rows_a_group=st.integers(1, 50))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_plain_or_by_the_database_it_is_the_same_content(tmp_path_factory, frame, rows_a_group):
     folder = tmp_path_factory.mktemp("both")
     table = pa.Table.from_pandas(frame, preserve_index=False)

@@ -194,12 +194,6 @@ def test_workers_are_prepared_and_have_one_thread_each_and_leave_this_process_al
     assert "EW_TEST_PREPARED" not in os.environ
 
 
-@pytest.mark.server
-def test_workers_and_this_process_give_the_same_records(tmp_path: Path):
-    here = study().run(tasks(1, 2, 3), jobs=IN_THIS_PROCESS)
-    assert study().run(tasks(1, 2, 3), jobs=2, folder=tmp_path) == here
-
-
 def wait_in_a_worker(task: Square) -> dict[str, int]:
     Path(task.fails).write_text(str(os.getpid()))
     time.sleep(60)

@@ -138,18 +138,6 @@ def test_a_held_week_is_not_computed_again_until_something_changes(tables, tmp_p
     assert allowed.weeks[0].status == "published"
 
 
-@pytest.mark.slow("two worker processes, each with its own MLflow")
-def test_weeks_side_by_side_give_the_same_flags(filled, tables, tmp_path):
-    home = tmp_path / "home"
-    found = run(home, tables, THREE, parallel=2)  # the first alone, so that the others run at once
-    assert [done.status for done in found.weeks] == ["published"] * 3
-    with ledger_of(filled) as one, ledger_of(home) as two:
-        for week in WEEKS:
-            columns = ["store_id", "sku_id", "units", "expected_units", "anomaly_probability"]
-            before, after = (one.flags(one.current(week).id), two.flags(two.current(week).id))
-            pd.testing.assert_frame_equal(before[columns], after[columns], rtol=1e-9)
-
-
 def _killed(home, tables, week):
     """In a process of its own: a backfill that is killed when ``week`` is about to be published."""
     settings = Settings(home=Path(home), threads=1)
