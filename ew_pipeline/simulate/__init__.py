@@ -1,6 +1,7 @@
-"""A simulated retail chain over many weeks, for demonstrations and for tests of drift and audit.
+"""Simulated retail chains over many weeks with known truth: ``simulate_chain`` and ``simulate_shelves``.
 
-It is a story with known truth, not a model of any retailer. Expected sales of a week are low-rank::
+Neither is a model of any retailer. ``shelves`` follows goods and records from day to day (see there). In
+``simulate_chain`` expected sales of a week are low-rank::
 
     M_t = diag(store effects of week t) · base · diag(SKU effects of week t)
     base_ij = size_i · popularity_j · (affinity[format_i, department_j] + sum_k a_ik b_jk)
@@ -15,5 +16,18 @@ weeks before w as they were, and leaves alone what the setting does not govern.
 
 from ew_pipeline.simulate.chain import SimulatedChain, simulate_chain
 from ew_pipeline.simulate.settings import ChainSettings, Schedule, StoreFormat
+from ew_pipeline.simulate.shelf_chain import ShelfChain
+from ew_pipeline.simulate.shelf_settings import ShelfSettings
+from ew_pipeline.simulate.shelves import Shelves, simulate_shelves
 
-__all__ = ["ChainSettings", "Schedule", "SimulatedChain", "StoreFormat", "simulate_chain"]
+__all__ = [
+    "ChainSettings",
+    "Schedule",
+    "ShelfChain",
+    "ShelfSettings",
+    "Shelves",
+    "SimulatedChain",
+    "StoreFormat",
+    "simulate_chain",
+    "simulate_shelves",
+]

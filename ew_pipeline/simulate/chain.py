@@ -54,12 +54,7 @@ class SimulatedChain:
 
     def write(self, folder: Path) -> dict[str, Path]:
         """Write every table as ``folder/<name>.parquet``; returns the paths by name."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = {name: folder / f"{name}.parquet" for name in TABLES}
-        for name, path in paths.items():
-            table: pd.DataFrame = getattr(self, name)
-            table.to_parquet(path, index=False)
-        return paths
+        return tables.write({name: getattr(self, name) for name in TABLES}, folder)
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,18 +129,18 @@ class ChainSettings:
 
     def __post_init__(self) -> None:
         for name in ("stores", "skus", "weeks", "regions", "promo_weeks"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("latent_factors", "checks_per_store", "random_checks_per_store"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "not negative")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "not negative")
         for name in ("promo_rate", "promo_price_cut", "local_ranging", "check_skipped_share"):
-            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")
         for name in ("holiday_uplift", "promo_uplift", "store_shock"):
-            _require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "finite, not negative")
-        _require(0 < self.median_units < math.inf, "median_units", self.median_units, "positive")
-        _require(0 <= self.season_amplitude < 1, "season_amplitude", self.season_amplitude, "in [0, 1)")
-        _require(self.phantom_weeks >= 1, "phantom_weeks", self.phantom_weeks, "at least 1")
-        _require(len(self.departments) > 0, "departments", self.departments, "at least one name")
-        _require(
+            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "finite, not negative")
+        require(0 < self.median_units < math.inf, "median_units", self.median_units, "positive")
+        require(0 <= self.season_amplitude < 1, "season_amplitude", self.season_amplitude, "in [0, 1)")
+        require(self.phantom_weeks >= 1, "phantom_weeks", self.phantom_weeks, "at least 1")
+        require(len(self.departments) > 0, "departments", self.departments, "at least one name")
+        require(
             sum(f.share for f in self.formats) > 0
             and all(f.share >= 0 and f.size > 0 and 0 < f.ranged_share < 1 for f in self.formats),
             "formats",
@@ -153,28 +153,11 @@ class ChainSettings:
         self.by_week("phantom_rate", high=1)
         self.by_week("phantom_depth", high=1)
         self.by_week("demand_level", high=1e6)
-        _require(bool(self.by_week("dispersion_size").min() > 0), "dispersion_size", 0, "positive")
+        require(bool(self.by_week("dispersion_size").min() > 0), "dispersion_size", 0, "positive")
 
     def by_week(self, name: str, high: float = math.inf) -> FloatArray:
         """The schedule ``name`` as one value per week, each in [0, high]."""
-        schedule: Schedule = getattr(self, name)
-        if callable(schedule):
-            values = np.array([schedule(t) for t in range(self.weeks)], dtype=np.float64)
-        else:
-            values = np.asarray(schedule, dtype=np.float64)
-            if values.ndim == 0:
-                values = np.full(self.weeks, float(values))
-        _require(
-            values.shape == (self.weeks,),
-            name,
-            schedule,
-            f"one number, or one for each of {self.weeks} weeks",
-        )
-        wrong = ~((values >= 0) & (values <= high))  # also true for NaN
-        if wrong.any():
-            t = int(np.flatnonzero(wrong)[0])
-            _require(False, f"{name} in week {t}", values[t], f"in [0, {high:g}]")
-        return values
+        return values_by_week(name, getattr(self, name), self.weeks, high)
 
 
 def iso_weeks(start_week: str, count: int) -> list[str]:
@@ -197,8 +180,24 @@ def iso_year_weeks(start_week: str, count: int) -> list[tuple[int, int]]:
     return [(day.year, day.week) for day in calendar]
 
 
-def _require(condition: bool, name: str, value: object, wanted: str) -> None:
+def values_by_week(name: str, schedule: Schedule, weeks: int, high: float = math.inf) -> FloatArray:
+    """Return a schedule as one value per week, each in [0, high]."""
+    if callable(schedule):
+        values = np.array([schedule(t) for t in range(weeks)], dtype=np.float64)
+    else:
+        values = np.asarray(schedule, dtype=np.float64)
+        if values.ndim == 0:
+            values = np.full(weeks, float(values))
+    require(values.shape == (weeks,), name, schedule, f"one number, or one for each of {weeks} weeks")
+    wrong = ~((values >= 0) & (values <= high))  # also true for NaN
+    if wrong.any():
+        t = int(np.flatnonzero(wrong)[0])
+        require(False, f"{name} in week {t}", values[t], f"in [0, {high:g}]")
+    return values
+
+
+def require(condition: bool, name: str, value: object, wanted: str) -> None:
     if not condition:
         raise UsageError(
-            f"simulated chain: {name} = {value!r}; it must be {wanted}", next_step="correct the ChainSettings"
+            f"simulated chain: {name} = {value!r}; it must be {wanted}", next_step="correct the settings"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from ew_pipeline.simulate import events, population
 from ew_pipeline.simulate.population import NEVER, IntArray, Pairs, Skus
-from ew_pipeline.simulate.settings import ChainSettings
+from ew_pipeline.simulate.settings import ChainSettings, FloatArray
 
 Columns = dict[str, npt.NDArray[np.generic]]
 
@@ -49,7 +50,11 @@ def listing(pairs: Pairs, skus: Skus, names: dict[str, list[str]]) -> pd.DataFra
 
 def costs(settings: ChainSettings, skus: Skus, pairs: Pairs, sku_ids: list[str], seed: int) -> pd.DataFrame:
     """A row for the whole chain (medians), then one per SKU."""
-    false_alarm, missed = population.costs_of_skus(settings, skus, pairs, seed)
+    return costs_frame(*population.costs_of_skus(settings, skus, pairs, seed), sku_ids)
+
+
+def costs_frame(false_alarm: FloatArray, missed: FloatArray, sku_ids: Sequence[str]) -> pd.DataFrame:
+    """Return the table of costs: a row for the whole chain (medians), then one per SKU."""
     return pd.DataFrame(
         {
             "store_id": pd.array([None] * (len(sku_ids) + 1), dtype="string"),
@@ -58,6 +63,15 @@ def costs(settings: ChainSettings, skus: Skus, pairs: Pairs, sku_ids: list[str],
             "cost_missed": np.r_[np.round(np.median(missed), 2), missed],
         }
     )
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> dict[str, Path]:
+    """Write every table as ``folder/<name>.parquet``; returns the paths by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / f"{name}.parquet" for name in frames}
+    for name, path in paths.items():
+        frames[name].to_parquet(path, index=False)
+    return paths
 
 
 def name_checks(checks: pd.DataFrame) -> pd.DataFrame:
