@@ -14,8 +14,7 @@ from prefect.states import Completed
 from ew_pipeline.cluster.weeks import run_weeks
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
-from ew_pipeline.weekly.progress import progress
+from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, progress, weeks_between
 from ew_pipeline.weekly.request import make_request
 from flows.steps import PrefectSteps
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy
-from ew_pipeline.backtest.record import Record
+from ew_pipeline.backtest.policies import Calibrated, CrossSectionOnly, History, Policy, Record
 from ew_pipeline.backtest.simple_policies import ConstantRate, Ignore, PaperMode, TrailingRule, TrailingTail
 from ew_pipeline.core.errors import UsageError
 

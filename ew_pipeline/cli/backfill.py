@@ -24,8 +24,7 @@ from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
 from ew_pipeline.intake.source_passwords import passwords_in_environment
 from ew_pipeline.servers.prefect import prefect_api
-from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
-from ew_pipeline.weekly.progress import line, progress
+from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, line, progress, weeks_between
 from ew_pipeline.weekly.request import asked_changes, make_request
 from flows.follow import judge_published
 

@@ -18,9 +18,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from ew_pipeline.core.arrays import Bool, Float, Float32, Int64
-from ew_pipeline.infer.follow import Followed, cells_of, follow
+from ew_pipeline.infer.follow import LOSSES, Followed, StateParameters, cells_of, follow, grid_of
 from ew_pipeline.infer.kernels import Kept, Pairs, pass_pairs
-from ew_pipeline.infer.state import LOSSES, StateParameters, grid_of
 from ew_pipeline.intake.panel import Panel
 
 MOST_PAIRS = 40_000  # of the SKUs whose factors are estimated, all stores of each
@@ -137,20 +136,13 @@ def predictive(parameters: StateParameters, sample: Pairs, count_from: int) -> f
 NOTHING_KEPT = Kept(np.empty((0, 0, 0)), np.empty((0, 0)), np.empty((0, 0, 0)), np.empty((0, 0, 0)))
 
 
-def maximise(
-    sample: Pairs, start: StateParameters, count_from: int, *, told: bool = False
-) -> StateParameters:
-    """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample.
-
-    ``told``: levels are known, so the parameters of the level stay as they are.
-    """
-    free = len(AXES) - (2 if told else 0)
-    fixed = _place_of(start)[free:]
-    low, high, centre, spread = (np.array(each) for each in zip(*AXES[:free], strict=True))
+def maximise(sample: Pairs, start: StateParameters, count_from: int) -> StateParameters:
+    """A quasi-Newton climb with numerical gradients; deterministic, some 200 passes over the sample."""
+    low, high, centre, spread = (np.array(each) for each in zip(*AXES, strict=True))
 
     def worth(place: Float) -> float:
         prior = 0.5 * float((((place - centre) / spread) ** 2).sum())
-        return prior - predictive(_from_place(np.append(place, fixed)), sample, count_from)
+        return prior - predictive(_from_place(place), sample, count_from)
 
     def slope(place: Float) -> tuple[float, Float]:
         here = worth(place)
@@ -164,13 +156,13 @@ def maximise(
 
     found = minimize(
         slope,
-        np.clip(_place_of(start)[:free], low, high),
+        np.clip(_place_of(start), low, high),
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
         options={"maxiter": 40, "ftol": 1e-6},
     )
-    return _from_place(np.append(found.x, fixed))
+    return _from_place(found.x)
 
 
 def _from_place(place: Float) -> StateParameters:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ew_pipeline.core.arrays import Float, Float32, Int64
-from ew_pipeline.infer.follow import Followed, sku_rates
+from ew_pipeline.infer.follow import LOSSES, Followed, StateParameters, grid_of, sku_rates
 from ew_pipeline.infer.kernels import Kept, pass_pairs
 from ew_pipeline.infer.parameters import take_pairs
-from ew_pipeline.infer.state import LOSSES, StateParameters, grid_of
 from ew_pipeline.intake.panel import Panel
 
 

@@ -16,9 +16,8 @@ weeks before w as they were, and leaves alone what the setting does not govern.
 
 from ew_pipeline.simulate.chain import SimulatedChain, simulate_chain
 from ew_pipeline.simulate.settings import ChainSettings, Schedule, StoreFormat
-from ew_pipeline.simulate.shelf_chain import ShelfChain
 from ew_pipeline.simulate.shelf_settings import ShelfSettings
-from ew_pipeline.simulate.shelves import Shelves, simulate_shelves
+from ew_pipeline.simulate.shelves import ShelfChain, Shelves, simulate_shelves
 
 __all__ = [
     "ChainSettings",

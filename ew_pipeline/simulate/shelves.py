@@ -14,18 +14,96 @@ leaves the weeks before w as they were.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.simulate import shelf_demand, tables
+from ew_pipeline.simulate import shelf_days, tables
 from ew_pipeline.simulate.population import MARGIN, NEVER, BoolArray, IntArray, stream
 from ew_pipeline.simulate.settings import FloatArray
-from ew_pipeline.simulate.shelf_chain import OUTCOMES, ShelfChain, refuse_unknown
-from ew_pipeline.simulate.shelf_demand import WEEKDAYS
+from ew_pipeline.simulate.shelf_days import (
+    WEEKDAYS,
+    Day,
+    Ordering,
+    Risks,
+    Stock,
+    count_stock,
+    restock,
+    run_day,
+)
 from ew_pipeline.simulate.shelf_settings import ShelfSettings
-from ew_pipeline.simulate.shelf_stock import Day, Ordering, Risks, Stock, count_stock, restock, run_day
 from ew_pipeline.simulate.tables import Columns
+
+TABLES = ("sales", "listing", "costs", "checks", "stores", "skus", "truth")
+KEYS = ["store_id", "sku_id", "week"]
+OUTCOMES = ("confirmed", "healthy")
+
+
+@dataclass(frozen=True, eq=False)
+class ShelfChain:
+    """The tables of the contract, and the truth apart from them.
+
+    Attributes
+    ----------
+    sales
+        store_id, sku_id, week, units, price, promo, on_hand (record at the week's end). Rows for ranged
+        pairs of stores that reported.
+    listing
+        store_id, sku_id, first_week, last_week (inclusive; missing: still ranged at the end).
+    costs
+        store_id, sku_id, cost_false_alarm, cost_missed. A missing id stands for all: one row for the whole
+        chain, then one per SKU.
+    checks
+        store_id, sku_id, week, outcome: the checks that were made while the chain ran.
+    stores, skus
+        store_id; sku_id, department, launch_week, delist_week, proneness (factor on error rates).
+    truth
+        store_id, sku_id, week, and for all ranged pairs of all weeks, those of late stores included: wrong
+        and known_out (see ``shelves``), wrong_since (first week of this run of wrong weeks; missing: not
+        wrong), days_empty (days with stock on record and an empty shelf), lost_share (share of the expected
+        demand that exceeds what the shelf opened with), expected_units (expected demand), demand (units
+        that customers wanted), shelf and misplaced (units at the week's end).
+    """
+
+    sales: pd.DataFrame
+    listing: pd.DataFrame
+    costs: pd.DataFrame
+    checks: pd.DataFrame
+    stores: pd.DataFrame
+    skus: pd.DataFrame
+    truth: pd.DataFrame
+    settings: ShelfSettings
+    seed: int
+
+    def write(self, folder: Path) -> dict[str, Path]:
+        """Write every table as ``folder/<name>.parquet``; returns the paths by name."""
+        return tables.write({name: getattr(self, name) for name in TABLES}, folder)
+
+    def answer_checks(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """Return store_id, sku_id, week, outcome for the pairs and weeks in ``pairs``; nothing is repaired.
+
+        The outcome is "confirmed" when the record was wrong in that week, else "healthy".
+        """
+        asked = pairs[KEYS].astype("str").drop_duplicates()
+        truth = self.truth.loc[:, [*KEYS, "wrong"]].astype(dict.fromkeys(KEYS, "str"))
+        found = asked.merge(truth, on=KEYS, how="left")
+        refuse_unknown(found[found["wrong"].isna()])
+        outcome = np.where(found["wrong"].astype("bool"), *OUTCOMES)
+        return found[KEYS].assign(outcome=outcome)
+
+
+def refuse_unknown(pairs: pd.DataFrame) -> None:
+    """Raise an error that names some of ``pairs``, if there are any."""
+    if len(pairs):
+        named = ", ".join(f"{row.store_id}/{row.sku_id}" for row in pairs.head(3).itertuples())
+        raise UsageError(
+            f"{len(pairs)} of the shelves to check are not ranged then ({named})",
+            next_step="check pairs and weeks of the listing",
+        )
+
 
 MOST_DAYS = 4
 NEARLY_EMPTY = 0.1  # of the day's expected demand
@@ -55,12 +133,12 @@ class Shelves:
         if seed < 0:
             raise UsageError(f"seed = {seed} is negative", next_step="use a seed of 0 or more")
         self.settings, self.seed = settings, seed
-        self.assortment = shelf_demand.draw_assortment(settings, seed)
-        self._promo = shelf_demand.draw_promotions(settings, seed)
-        self._season = shelf_demand.season(settings, seed)
+        self.assortment = shelf_days.draw_assortment(settings, seed)
+        self._promo = shelf_days.draw_promotions(settings, seed)
+        self._season = shelf_days.season(settings, seed)
         rates = ("shortage_rate", "theft_rate", "damage_rate", "misplaced_share", "miscount_share")
         names = (*rates, "count_rate", "late_store_rate")
-        self._rate = {name: shelf_demand.in_all_weeks(settings, name) for name in names}
+        self._rate = {name: shelf_days.in_all_weeks(settings, name) for name in names}
         size = settings.stores * settings.skus
         self._store = np.repeat(np.arange(settings.stores), settings.skus)
         self._place = np.tile(np.arange(settings.skus), settings.stores)
@@ -249,12 +327,12 @@ class Shelves:
         base = self._base(t)
         forecast = np.where(places, base, self._forecast)
         self._forecast = forecast
-        self._log_level = shelf_demand.drift_levels(
+        self._log_level = shelf_days.drift_levels(
             np.where(places, 0.0, self._log_level), self.settings, self.seed, t
         )
         self._since = np.where(places, NEVER, self._since)
         case = self.assortment.case[self._sku_on_place(t)][self._place]
-        first = shelf_demand.reorder_level(forecast, self.settings) + case
+        first = shelf_days.reorder_level(forecast, self.settings) + case
         self.stock = restock(self.stock, places, np.where(self._ranged(t), first, 0))
 
     def _expected_units(self, t: int) -> FloatArray:
@@ -263,8 +341,8 @@ class Shelves:
         department = listed.department[sku]
         by_place = self._season[t, department] * np.where(self._promo[t], self.settings.promo_uplift, 1.0)
         launched = listed.launch[sku] > 0  # what is there in the first week was launched long before it
-        by_place *= np.where(launched, shelf_demand.launch_ramp(t - listed.launch[sku]), 1.0)
-        effect = shelf_demand.store_effects(self.settings, self.seed, t)[:, department] * by_place
+        by_place *= np.where(launched, shelf_days.launch_ramp(t - listed.launch[sku]), 1.0)
+        effect = shelf_days.store_effects(self.settings, self.seed, t)[:, department] * by_place
         return np.asarray(self._base(t) * np.exp(self._log_level) * effect.ravel())
 
     def _risks(self, t: int, sku: IntArray) -> Risks:
@@ -293,7 +371,7 @@ class Shelves:
         promoted = self._promo[t] if weekday < FRIDAY else self._promo[t + 1]
         uplift = np.where(promoted, settings.promo_uplift, 1.0)[self._place]
         return Ordering(
-            reorder=shelf_demand.reorder_level(self._forecast * uplift, settings),
+            reorder=shelf_days.reorder_level(self._forecast * uplift, settings),
             case=self.assortment.case[sku],
             supplied=ranged & ~leaving & supplied[self._place],
         )

@@ -9,11 +9,20 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
 from ew_pipeline.core.child import end_with_parent
-from ew_pipeline.core.console import ExitCode
+from ew_pipeline.core.console import ExitCode, messages
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.steps import Steps
@@ -174,3 +183,31 @@ def _begin_worker(settings: Settings) -> None:
 def _in_worker(request: WeekRequest, settings: Settings) -> WeekDone:
     tracking = _tracking if _tracking is not None else Tracking(settings)
     return run_one_week(request, settings, Steps(quiet=True), tracking)
+
+
+OnDone = Callable[[WeekDone], None]
+
+
+@contextmanager
+def progress(total: int) -> Iterator[OnDone]:
+    """A bar with the time left on a terminal, and a line per week anywhere."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=messages(), transient=True) as bar:
+        task = bar.add_task("weeks", total=total)
+
+        def on_done(done: WeekDone) -> None:
+            bar.console.print(line(done), markup=False, soft_wrap=True)
+            bar.advance(task)
+
+        yield on_done
+
+
+def line(done: WeekDone) -> str:
+    return f"{done.status:<10}{done.week}  {done.seconds:6.1f} s  {done.words}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Literal
 
 import pandas as pd
 
+from ew_pipeline.core.arrays import Float
 from ew_pipeline.core.console import ExitCode
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.core.files import LaterFile, writing_to
@@ -21,6 +22,7 @@ from ew_pipeline.core.steps import Steps
 from ew_pipeline.core.week import Week
 from ew_pipeline.decide.flags import ScoreTotals, decide
 from ew_pipeline.expect.fit import FittedSegment, fit_segments
+from ew_pipeline.infer.pricing import Pricing
 from ew_pipeline.infer.theta import MOST_WEEKS as THETA_WEEKS
 from ew_pipeline.infer.theta import over_weeks, pool_theta
 from ew_pipeline.intake.assemble import Prepared, assemble, with_levels
@@ -34,6 +36,7 @@ from ew_pipeline.outputs.page import write_report
 from ew_pipeline.outputs.realised import realised_calibration
 from ew_pipeline.outputs.scores import write_scores
 from ew_pipeline.results import Provenance, WeekRequest, WeekResult
+from ew_pipeline.tracking.model import PricedPairs, save_model
 from ew_pipeline.tracking.weekly import TrackedRun, Tracking
 from ew_pipeline.weekly.attempt import Attempt, attempted, show_live
 from ew_pipeline.weekly.cross_section import cross_section
@@ -42,7 +45,6 @@ from ew_pipeline.weekly.gate import gate
 from ew_pipeline.weekly.labelled_cache import LabelledCache
 from ew_pipeline.weekly.price import Priced, fit_past_weeks, price
 from ew_pipeline.weekly.request import earlier_checks, publish_command
-from ew_pipeline.weekly.saved_models import save_models
 
 SERIES_WEEKS = 26  # of theta, in the report
 CALIBRATION = "calibration.json"  # in the run's folder: what past weeks have taught, used or refused
@@ -368,3 +370,12 @@ def _fitted(fitted: tuple[FittedSegment, ...]) -> str:
         return f"{len(fitted)} segments"
     one = fitted[0].record
     return f"{one.mode}, rank {one.rank}, {one.noise.replace('_', ' ')}"
+
+
+def save_models(fitted: Sequence[FittedSegment], priced: Sequence[Float], pricing: Pricing) -> None:
+    """Save every model in its folder, with the probability that is priced and what it comes from."""
+    for one, probability in zip(fitted, priced, strict=True):
+        pairs = PricedPairs(probability, pricing.form, pricing.version)
+        own = pricing.of_the_detector
+        assert one.record.model is not None  # only row blocks have none
+        save_model(one.fit, one.record.model, level=one.given.level, priced=None if own else pairs)

@@ -7,11 +7,9 @@ import pandas as pd
 import pytest
 from support.chain_of_weeks import simulated
 
-from ew_pipeline.backtest import record
-from ew_pipeline.backtest.floors import Told
+from ew_pipeline.backtest import policies
 from ew_pipeline.backtest.history import history_of, read_truth
-from ew_pipeline.backtest.priced import cost_ratio
-from ew_pipeline.backtest.record import Record, fit_week
+from ew_pipeline.backtest.policies import Record, fit_week
 from ew_pipeline.backtest.registry import ALWAYS, SLOW_CELLS, chosen_policies
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
 from ew_pipeline.infer.follow import follow
@@ -30,7 +28,7 @@ def chain():
 @pytest.fixture
 def known(monkeypatch):
     """Parameters without a search."""
-    monkeypatch.setattr(record, "fit_parameters", lambda panel: Fit(PARAMETERS, PARAMETERS, 0.0, {}, 0, 0))
+    monkeypatch.setattr(policies, "fit_parameters", lambda panel: Fit(PARAMETERS, PARAMETERS, 0.0, {}, 0, 0))
 
 
 @pytest.mark.usefixtures("known")
@@ -72,7 +70,7 @@ def test_one_pass_serves_all_weeks(chain, monkeypatch):
         moved.append(until + 1 - (0 if past is None else past.weeks))
         return follow(panel, parameters, past, until)
 
-    monkeypatch.setattr(record, "follow", watched)
+    monkeypatch.setattr(policies, "follow", watched)
     memory = Memory()
     for t in range(12, 16):
         Record().score(PastView(chain[0], t, RuleLabels("text"), memory))
@@ -83,17 +81,3 @@ def test_it_is_none_of_the_slow_ones_and_runs_by_its_name():
     names = [policy.name for policy in chosen_policies([], "history", SLOW_CELLS + 1)]
     assert "record" in names
     assert {policy.name for policy in chosen_policies(["record"], "ignore")} == {*ALWAYS, "record"}
-
-
-def test_the_floor_pays_and_what_it_is_told_matters(chain):
-    panel, wrong = chain
-    expected = np.maximum(np.nanmedian(np.where(wrong, np.nan, panel.units), axis=1), 0.2)[:, None]
-    view = PastView(panel, T, RuleLabels("text"))
-    truth = wrong[panel.observed[:, T], T]
-    cost = {}
-    for name, level in (("told", expected), ("mistaken", np.full_like(expected, expected.mean()))):
-        floor = Told(panel, np.broadcast_to(level, panel.units.shape))
-        assert 0.0 < floor.parameters.onset < 0.08
-        cost[name] = cost_ratio(floor.score(view).probability, truth)
-    assert cost["told"] < 0.8
-    assert cost["told"] < cost["mistaken"] - 0.05

@@ -12,9 +12,18 @@ from scipy.stats import nbinom
 from support.state_chain import PARAMETERS, healthy_chain, small_panel
 
 from ew_pipeline.core.errors import DataError, UsageError
-from ew_pipeline.infer.follow import before_all, follow, infer, sku_rates
+from ew_pipeline.infer.follow import (
+    LOSSES,
+    SHARES,
+    StateParameters,
+    before_all,
+    follow,
+    grid_of,
+    infer,
+    make_grid,
+    sku_rates,
+)
 from ew_pipeline.infer.kernels import Cells, Found, Law, State, weigh_week
-from ew_pipeline.infer.state import LOSSES, SHARES, StateParameters, grid_of, make_grid
 from ew_pipeline.intake.panel import panel_from_codes
 from ew_pipeline.method.anomalies import Thinning
 from ew_pipeline.method.noise import NegativeBinomial, Poisson, noise_log_pmf

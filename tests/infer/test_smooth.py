@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import nbinom
 from support.state_chain import PARAMETERS, healthy_chain, small_panel
 
-from ew_pipeline.infer.follow import follow
+from ew_pipeline.infer.follow import LOSSES, SHARES, StateParameters, follow
 from ew_pipeline.infer.smooth import smooth
-from ew_pipeline.infer.state import LOSSES, SHARES, StateParameters
 
 KNOWN = StateParameters(onset=0.05, stay=0.7, shock=0.1, size=4.0, wide=0.8, start=1e12, forgetting=0.99)
 

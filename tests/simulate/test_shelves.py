@@ -12,7 +12,13 @@ import pytest
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.simulate import ShelfChain, ShelfSettings, Shelves, simulate_shelves
 from ew_pipeline.simulate.settings import iso_weeks
-from ew_pipeline.simulate.shelf_stock import Day, Ordering, Risks, Stock, run_day
+from ew_pipeline.simulate.shelf_days import (
+    Day,
+    Ordering,
+    Risks,
+    Stock,
+    run_day,
+)
 from ew_pipeline.simulate.shelves import WEEKDAYS
 
 TABLES = ("sales", "listing", "costs", "checks", "stores", "skus", "truth")

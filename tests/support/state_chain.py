@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ew_pipeline.infer.state import StateParameters
+from ew_pipeline.infer.follow import StateParameters
 from ew_pipeline.intake.panel import Panel
 
 PARAMETERS = StateParameters(onset=0.02, stay=0.8, shock=0.03, forgetting=0.9, start=2.0)

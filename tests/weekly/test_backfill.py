@@ -26,10 +26,9 @@ from ew_pipeline.core.settings import Settings
 from ew_pipeline.core.week import Week
 from ew_pipeline.ledger import Ledger
 from ew_pipeline.weekly import backfill
-from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, weeks_between
+from ew_pipeline.weekly.backfill import Backfill, backfill_weeks, progress, weeks_between
 from ew_pipeline.weekly.journal import fingerprint
 from ew_pipeline.weekly.outcome import WeekDone
-from ew_pipeline.weekly.progress import progress
 from ew_pipeline.weekly.request import make_request
 
 FIRST, LAST = Week(2026, 7), Week(2026, 8)

@@ -12,17 +12,15 @@ import numpy as np
 import pandas as pd
 import typer
 
-from ew_pipeline.backtest.floors import Told
 from ew_pipeline.backtest.history import history_of
 from ew_pipeline.backtest.metrics import auc, average_precision
-from ew_pipeline.backtest.policies import Score
-from ew_pipeline.backtest.record import Record
+from ew_pipeline.backtest.oracles import oracle
+from ew_pipeline.backtest.policies import Record, Score
 from ew_pipeline.backtest.view import PastView, RuleLabels
 from ew_pipeline.core.arrays import Bool, Float
 from ew_pipeline.core.console import emit_json, number, print_table
 from ew_pipeline.core.errors import UsageError
 from ew_pipeline.intake.history import trailing_level, trailing_mean
-from ew_pipeline.intake.panel import Panel
 from ew_pipeline.method.detector import EntrywiseDetector
 from ew_pipeline.method.result import DetectorFit
 from ew_pipeline.method.sales_matrix import SalesMatrix
@@ -49,13 +47,13 @@ BOTH_RANK_1 = "both, rank 1"
 BOTH_DROP = "both, drop"
 KNOWN = "true expected sales"
 RECORD = "record"
-TOLD = "record, told"
+ORACLE = "oracle"
 
 TITLE = "chain"
 SOURCES = (
     *options.SOURCES,
-    "backtest/floors.py",
-    "backtest/record.py",
+    "backtest/oracles.py",
+    "backtest/policies.py",
     "infer",
     "intake/history.py",
     "simulate",
@@ -134,9 +132,9 @@ def run_week(task: ChainTask) -> dict[str, Any]:
         policies[name] = _priced(found, found.posterior_, phantom, seconds)
         if name == BOTH_RANK_1:
             policies[BOTH_DROP] = _priced(found, found.drop_probability(), phantom, seconds)
-    panel, everything = panel_of(chain)
+    panel = history_of(chain.sales, None, "explicit", RULE_WEEKS, "the chain").panel
     view = PastView(panel, task.week, RuleLabels("text"))
-    for name, policy in ((RECORD, Record()), (TOLD, Told(panel, everything))):
+    for name, policy in ((RECORD, Record()), (ORACLE, oracle(chain))):
         started = time.process_time()
         score = policy.score(view)
         policies[name] = _of_score(score, phantom, time.process_time() - started)
@@ -158,17 +156,6 @@ def truth_of(chain: SimulatedChain, sales: SalesMatrix) -> tuple[Bool, Float]:
     )
     at = index.get_indexer(pairs)
     return rows["phantom"].to_numpy(dtype=np.bool_)[at], rows["expected_units"].to_numpy(dtype=np.float64)[at]
-
-
-def panel_of(chain: SimulatedChain) -> tuple[Panel, Float]:
-    """(the chain's sales, what every pair would sell if healthy: pairs x weeks)."""
-    panel = history_of(chain.sales, None, "explicit", RULE_WEEKS, "the chain").panel
-    expected = np.zeros(panel.units.shape)
-    row = panel.rows_of(chain.truth["store_id"], chain.truth["sku_id"])
-    week = np.array([panel.weeks.index(str(label)) for label in chain.truth["week"].cat.categories])
-    column = week[chain.truth["week"].cat.codes.to_numpy()]
-    expected[row[row >= 0], column[row >= 0]] = chain.truth["expected_units"].to_numpy()[row >= 0]
-    return panel, expected
 
 
 def price_flags(flags: Bool, anomalous: Bool) -> float:
@@ -272,7 +259,7 @@ def chain(
     flags sales of at most half the mean of the last five weeks, whatever the costs; "hindsight" is
     the best such rule for the week that the truth can pick. "drop" prices P(level fell by half) in place of
     the posterior: another question, asked of the same fit. "true expected sales" is the best level there is.
-    "record" follows level and state over all weeks; "told" does so with the true expected sales: the floor.
+    "record" follows level and state over all weeks; the oracle is told the expected sales and the parameters.
     """
     tasks = [
         ChainTask(stores, skus, median_units, noise, mode, week, seed, k)
