@@ -26,13 +26,13 @@ setup: $(INSTALLED) ## create .venv with the locked requirements; instant when i
 run: setup ## set up, then show the whole story on simulated data (ew demo)
 	@$(BIN)/ew demo
 
-# A worker for each core of a small machine: every further one imports everything once more.
+# One worker more than the two cores of a small machine: tests of servers and killed processes mostly wait.
 test: setup ## set up, then run all tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Before a release: failures at every step, long runs and studies, of which `make test` has one small case each.
 trials: setup ## set up, then run the tests that need minutes (infra/docs/tests.md)
-	$(BIN)/pytest tests/trials -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest tests/trials -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## set up, then check style (ruff) and types (mypy)
 	$(BIN)/ruff check .

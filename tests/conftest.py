@@ -34,8 +34,8 @@ LONGEST_FIRST = (
 # Files that share what takes long to start, and so run in one process: a Dask cluster; a server of forks that
 # has imported everything; the installed wheel.
 TOGETHER = {
-    "cluster": ("tests/cluster/",),
     "forks": (
+        "tests/cluster/",
         "tests/ledger/",
         "tests/tracking/test_tracking_store",
         "tests/weekly/test_backfill",

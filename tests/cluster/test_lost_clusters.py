@@ -37,13 +37,8 @@ def impatient(monkeypatch):
     look_often(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("what", "step"), [("workers", "block-sweep_block"), ("scheduler", "block-decide_block")]
-)
-def test_a_week_by_blocks_ends_with_words_when_the_cluster_is_lost(
-    what, step, partitions, tmp_path, impatient
-):
-    lose_a_week_by_blocks(what, step, partitions, tmp_path)
+def test_a_week_by_blocks_ends_with_words_when_its_workers_are_lost(partitions, tmp_path, impatient):
+    lose_a_week_by_blocks("workers", "block-sweep_block", partitions, tmp_path)
 
 
 def test_a_backfill_ends_with_words_when_the_cluster_is_lost(tmp_path, impatient, monkeypatch):

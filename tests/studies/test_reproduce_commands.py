@@ -157,9 +157,3 @@ def test_regret_by_size_has_a_slope_and_a_picture(tmp_path: Path):
 def test_large_sizes_get_fewer_instances():
     assert [regret.count_at(n, 10) for n in (50, 200, 400, 800)] == [10, 10, 5, 3]
     assert regret.count_at(800, 2) == 2
-
-
-@pytest.mark.server
-def test_a_worker_process_gives_what_this_process_gives():
-    args = ("regret", "--sizes", "12", "--instances", "2", "--method", "ignore")
-    assert untimed(json_of(*args, jobs="1")) == untimed(json_of(*args))

@@ -1,6 +1,6 @@
 """A cluster whose workers, or whose scheduler, are killed at every step of a week, a backfill and a fit.
 
-The suite does each once (tests/distribute/test_lost_clusters.py, test_weeks.py).
+The suite does each once (tests/cluster/test_lost_clusters.py, test_weeks.py).
 """
 
 from __future__ import annotations
