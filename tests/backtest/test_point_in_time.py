@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from support.chain import run_plainly
 from support.chain_of_weeks import as_frame, shuffled_after, simulated
+from support.learnt import assert_same_learnt
 
 from ew_pipeline.backtest.run import EvaluationRequest, run_evaluation
 from ew_pipeline.core.settings import Settings
@@ -40,19 +41,6 @@ def published(home: Path) -> tuple[Ledger, object]:
     return ledger, ledger.publications()[0]
 
 
-def leaves(learnt, place=""):
-    """By place; without the version, a hash over numbers whose last bits depend on where arrays lie."""
-    if not isinstance(learnt, dict | list):
-        return {place: learnt}
-    items = learnt.items() if isinstance(learnt, dict) else enumerate(learnt)
-    return {
-        key: leaf
-        for name, value in items
-        if name != "version"
-        for key, leaf in leaves(value, f"{place}/{name}").items()
-    }
-
-
 def test_the_future_does_not_change_what_is_flagged_scored_or_learnt(homes):
     (one, now), (two, then) = map(published, homes)
     assert now.data_hash == then.data_hash
@@ -69,12 +57,7 @@ def test_the_future_does_not_change_what_is_flagged_scored_or_learnt(homes):
         json.loads((home / "runs" / publication.run_id / "calibration.json").read_bytes())
         for home, publication in zip(homes, (now, then), strict=True)
     )
-    learnt, elsewhere = leaves(learnt), leaves(elsewhere)
-    numbers = [key for key, value in learnt.items() if isinstance(value, float)]
-    assert [learnt.pop(key) for key in numbers] == pytest.approx(
-        [elsewhere.pop(key) for key in numbers], rel=1e-9, nan_ok=True
-    )
-    assert learnt == elsewhere
+    assert_same_learnt(learnt, elsewhere)
 
 
 def test_another_future_gives_other_labels_to_the_same_flags(homes):
