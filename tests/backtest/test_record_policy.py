@@ -12,9 +12,8 @@ from ew_pipeline.backtest.history import history_of, read_truth
 from ew_pipeline.backtest.policies import Record, fit_week
 from ew_pipeline.backtest.registry import ALWAYS, SLOW_CELLS, chosen_policies
 from ew_pipeline.backtest.view import Memory, PastView, RuleLabels, TruthLabels
-from ew_pipeline.infer.follow import follow
+from ew_pipeline.infer.follow import StateParameters, follow
 from ew_pipeline.infer.parameters import Fit
-from ew_pipeline.infer.state import StateParameters
 
 T = 14
 PARAMETERS = StateParameters(onset=0.02, stay=0.8)
