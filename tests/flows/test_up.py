@@ -136,6 +136,7 @@ def up(tmp_path_factory, database):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow("starts Prefect, MLflow, the pages and a worker")
 def test_every_part_answers_and_the_schedule_is_that_of_the_file(up):
     for part in ("pages", "prefect", "mlflow"):
         with urllib.request.urlopen(f"{up.found[part]}/", timeout=20) as answer:
@@ -223,6 +224,7 @@ def test_a_part_that_is_killed_is_started_again(up):
     assert "died    worker          was ended by signal 9" in up.log.read_text()
 
 
+@pytest.mark.slow("a whole week in a flow run of a worker")
 def test_the_deployed_week_is_published_and_on_the_pages(up):
     done = up.wait(up.run_week(), lambda run: run["state_type"] in ("COMPLETED", "FAILED", "CRASHED"))
     assert done["state_name"] == "Published", done["state"]["message"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.chain_of_weeks import as_frame, simulated
 
-from ew_pipeline.backtest.scoring import NOTEBOOK_COSTS, PAPER_COSTS, priced_cost
+from ew_pipeline.backtest.priced import NOTEBOOK_COSTS, PAPER_COSTS, priced_cost
 from ew_pipeline.backtest.simple_policies import TrailingRule
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.studies.table2 import build, drawn_costs, table2
