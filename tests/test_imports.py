@@ -67,7 +67,7 @@ with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
     answers["method"] = libraries()
     from ew_pipeline import *
     answers["exported"] = ew_pipeline.__all__
-    import_all("ew_pipeline", ("ew_pipeline.intake.whole_numbers", "ew_pipeline.studies"))
+    import_all("ew_pipeline", ("ew_pipeline.intake.gx_whole_numbers", "ew_pipeline.studies"))
     answers["rooms"] = libraries()
     answers["modules"] = sorted(name for name in sys.modules if name.startswith("ew_pipeline."))
     import_all("ew_pipeline")
@@ -105,7 +105,7 @@ def test_the_method_imports_only_numeric_libraries(fresh):
 
 
 def test_no_room_loads_a_service_before_it_is_used(fresh):
-    """`whole_numbers` is an expectation of Great Expectations, so it is left out; `flows/` is Prefect's."""
+    """`gx_whole_numbers` is an expectation of Great Expectations, so it is left out; `flows/` is Prefect's."""
     modules = set(fresh["modules"])
     assert {f"ew_pipeline.{name}" for name in ("cli.up", "method.factors", "tracking.worker")} <= modules
     assert "ew_pipeline.studies.ensemble" not in modules  # a study may load what it likes

@@ -11,7 +11,7 @@ import numpy as np
 
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.coded import CodedSnapshot, read_coded
+from ew_pipeline.intake.coded_snapshot import CodedSnapshot, read_coded
 from ew_pipeline.intake.ranging import WeekRows, contains, observe, on_holiday, reporting, sold_in
 
 WEEKS_SHOWN = 16  # of a pair's past; a snapshot may hold a year of it

@@ -20,7 +20,7 @@ from ew_pipeline.backtest.view import TruthLabels
 from ew_pipeline.core.errors import DataError, UsageError, name_some
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.coded import CodedSnapshot, read_coded
+from ew_pipeline.intake.coded_snapshot import CodedSnapshot, read_coded
 from ew_pipeline.intake.panel import Panel, fill_ranged_zeros, panel_from_codes, panel_from_keys
 from ew_pipeline.intake.ranging import Entries, Keys, WeekRows, choose_rule, observe, sold_in
 from ew_pipeline.intake.segments import segments_of_pairs

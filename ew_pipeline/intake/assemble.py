@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.coded import CodedSnapshot, read_coded
+from ew_pipeline.intake.coded_snapshot import CodedSnapshot, read_coded
 from ew_pipeline.intake.costs_table import price_pairs
 from ew_pipeline.intake.history import panel_level
 from ew_pipeline.intake.panel import Panel, panel_from_keys

@@ -184,7 +184,7 @@ class Validator:
 def load_great_expectations() -> ModuleType:
     """Import it, with our own expectation: two seconds, which a run may spend while it waits for others."""
     with _quiet():
-        from ew_pipeline.intake import whole_numbers  # noqa: F401 - registers the expectation
+        from ew_pipeline.intake import gx_whole_numbers  # noqa: F401 - registers the expectation
 
         # isort: split
         import great_expectations as gx

@@ -18,10 +18,10 @@ from ew_pipeline.core.files import writing_to
 from ew_pipeline.core.schema import COSTS, LISTING, SALES
 from ew_pipeline.core.settings import RunConfig, Settings
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake import canonical
+from ew_pipeline.intake import checked_tables
 from ew_pipeline.intake import contract as rules
 from ew_pipeline.intake import tables as reading
-from ew_pipeline.intake.canonical import CheckedWeeks, Clean
+from ew_pipeline.intake.checked_tables import CheckedWeeks, Clean
 from ew_pipeline.intake.contract import Contract, ContractRejected, Fault, FaultBook, in_words
 from ew_pipeline.intake.expectations import Validator
 from ew_pipeline.intake.snapshot import Snapshot, SnapshotWriter
@@ -189,7 +189,7 @@ class _Batch:
             self.settings, self.request.week, self.request.config.segment_by, split.table if split else None
         ) as writer:
             first = self.request.week.shift(-self._trailing())
-            canonical.add_tables(
+            checked_tables.add_tables(
                 writer, self.connection, self.tables, self.request.week, first, self.checked, clean
             )
             if checks is not None and len(checks):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ew_pipeline.core.child import in_environment
 from ew_pipeline.core.errors import UsageError
 
 HIDDEN = "***"
@@ -65,21 +66,6 @@ def passwords_in_environment(sources: Mapping[str, str | None]) -> Iterator[dict
     whole = {_variable(name): spec for name, spec in sources.items() if spec and spec != shown[name]}
     with in_environment(whole):
         yield shown
-
-
-@contextmanager
-def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the block; afterwards they are as they were."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def from_environment(name: str) -> str | None:

@@ -21,11 +21,10 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ew_pipeline.core.child import end_with_parent
+from ew_pipeline.core.child import end_with_parent, in_environment
 from ew_pipeline.core.errors import EwError
 from ew_pipeline.core.files import make_private
 from ew_pipeline.core.settings import Settings
-from ew_pipeline.intake.source_passwords import in_environment
 from ew_pipeline.servers.ports import free_port
 from ew_pipeline.servers.standing import login_for
 

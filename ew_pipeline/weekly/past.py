@@ -10,7 +10,7 @@ import numpy as np
 from ew_pipeline.backtest.view import TruthLabels
 from ew_pipeline.core.settings import RunConfig
 from ew_pipeline.core.week import Week
-from ew_pipeline.intake.coded import CheckRows, CodedSnapshot
+from ew_pipeline.intake.coded_snapshot import CheckRows, CodedSnapshot
 from ew_pipeline.intake.panel import Panel, panel_from_keys
 from ew_pipeline.intake.ranging import Entries, on_holiday
 

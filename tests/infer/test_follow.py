@@ -51,9 +51,6 @@ class Losses:
     def mean_factor(self, alpha):
         return alpha
 
-    def sample(self, rates, alpha, rng):
-        raise NotImplementedError
-
 
 def drawn(seed=5):
     rng = np.random.default_rng(seed)

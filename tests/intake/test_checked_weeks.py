@@ -12,8 +12,8 @@ import pytest
 from support.week_tables import WEEK, label, leave_docs_out, sales_table
 
 from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.intake import canonical
-from ew_pipeline.intake.canonical import CheckedWeeks
+from ew_pipeline.intake import checked_tables
+from ew_pipeline.intake.checked_tables import CheckedWeeks
 from ew_pipeline.intake.contract import Contract
 from ew_pipeline.intake.read import ingest
 from ew_pipeline.intake.snapshot import Snapshot, read_table
@@ -128,11 +128,11 @@ def test_a_file_that_changes_while_it_is_read_leaves_nothing_behind(tmp_path):
 
 def test_a_file_of_one_week_that_is_too_large_to_be_kept_is_not_hashed(tmp_path, monkeypatch):
     hashed = []
-    monkeypatch.setattr(canonical, "file_hash", lambda path: hashed.append(path) or "a hash")
+    monkeypatch.setattr(checked_tables, "file_hash", lambda path: hashed.append(path) or "a hash")
     sales = written(tmp_path, GOOD[GOOD["week"] == str(WEEK)])
-    monkeypatch.setattr(canonical, "MOST_ROWS", 11)
+    monkeypatch.setattr(checked_tables, "MOST_ROWS", 11)
     run(tmp_path / "home", sales)
     assert hashed == []
-    monkeypatch.setattr(canonical, "MOST_ROWS", 12)
+    monkeypatch.setattr(checked_tables, "MOST_ROWS", 12)
     run(tmp_path / "home", sales)
     assert hashed == [sales]

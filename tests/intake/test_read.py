@@ -14,7 +14,7 @@ from support.week_tables import WEEK, label, leave_docs_out, listing_table, sale
 
 from ew_pipeline.core.errors import EwError, UsageError
 from ew_pipeline.core.settings import ContractLimits, RunConfig, Settings
-from ew_pipeline.intake import canonical as keeping
+from ew_pipeline.intake import checked_tables as keeping
 from ew_pipeline.intake import read as ingesting
 from ew_pipeline.intake.assemble import prepare
 from ew_pipeline.intake.contract import Contract, ContractRejected

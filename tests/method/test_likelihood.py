@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.mixtures import coverage, problem_of, simulate
 
 from ew_pipeline.core.errors import DataError, UsageError
 from ew_pipeline.method._grouping import group_entries
@@ -18,26 +19,6 @@ from ew_pipeline.method.noise import NegativeBinomial, Poisson
 from ew_pipeline.method.paper import likelihood
 from ew_pipeline.method.paper._scoring import from_unbounded, to_unbounded
 from ew_pipeline.method.paper.likelihood import MixtureProblem, ThetaEstimate, maximise, maximum_likelihood
-
-
-def simulate(
-    family: str = "exponential",
-    alpha: float = 0.3,
-    rate: float = 0.15,
-    n: int = 4000,
-    seed: int = 0,
-    noise: Poisson | NegativeBinomial | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    M = rng.gamma(2.0, 4.0, size=n) + 0.05
-    healthy = (noise or Poisson()).sample(M, rng)
-    counts = np.where(rng.random(n) < rate, anomaly_model(family).sample(M, alpha, rng), healthy)
-    return counts.astype(float), M
-
-
-def problem_of(family: str = "exponential", **settings: float) -> MixtureProblem:
-    counts, M = simulate(family, **settings)  # type: ignore[arg-type]
-    return MixtureProblem(counts, M, anomaly_model(family), Poisson(), rates_are_scaled=False)
 
 
 def test_log_likelihood_of_two_cells_by_hand() -> None:
@@ -180,19 +161,9 @@ def test_the_unbounded_scale_goes_there_and_back(share: float, low: float, width
 @pytest.mark.parametrize(("family", "alpha", "rate"), [("thinning", 0.2, 0.1), ("exponential", 0.4, 0.2)])
 def test_intervals_cover_the_truth_about_nine_times_in_ten(family: str, alpha: float, rate: float) -> None:
     """Within four standard errors; tests/trials looks closer."""
-    covered, identified = np.zeros(2), 0
-    for seed in range(40):
-        problem = problem_of(family, alpha=alpha, rate=rate, n=2000, seed=seed)
-        estimate = maximise(problem)
-        intervals = information_interval(problem, estimate)
-        if to_theta(estimate, intervals).identified:
-            identified += 1
-            covered += [
-                intervals.alpha[0] <= alpha <= intervals.alpha[1],
-                intervals.anomaly_rate[0] <= rate <= intervals.anomaly_rate[1],
-            ]
+    covered, identified = coverage(family, alpha, rate, fits=40)
     assert identified > 36
-    assert np.all(covered / identified >= 0.9 - 4 * (0.9 * 0.1 / 40) ** 0.5)
+    assert np.all(covered >= 0.9 - 4 * (0.9 * 0.1 / 40) ** 0.5)
 
 
 def test_the_profile_agrees_with_the_information() -> None:

@@ -1,15 +1,14 @@
 """`ew bench`: how figures are judged and told, and one start of the command. tests/trials measures more."""
 
-import json
 import math
 
 import numpy as np
 import pytest
+from support.bench import bench_document
 from typer.testing import CliRunner
 
 from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import UsageError
-from ew_pipeline.studies.bench import command
 from ew_pipeline.studies.bench.contenders import CONTENDERS, Contender
 from ew_pipeline.studies.bench.measure import medians
 from ew_pipeline.studies.bench.page import exponent, last_exponent, of_fits
@@ -104,27 +103,7 @@ def test_more_than_half_of_all_pairs_is_refused():
 
 @pytest.mark.server
 def test_the_command_prints_one_json_document(monkeypatch):
-    one = tuple(c for c in CONTENDERS if c.name == "ours: default, fixed rank")
-    monkeypatch.setattr(command, "CONTENDERS", one)
-    asked = [
-        "bench",
-        "--observed",
-        "3e4",
-        "--rows",
-        "500",
-        "--cols",
-        "300",
-        "--rank",
-        "2",
-        "--growth",
-        "",
-        "--instances",
-        "0",
-        "--repeats",
-        "1",
-        "--json",
-    ]
-    document = json.loads(CliRunner().invoke(app, asked).stdout)
+    document = bench_document(monkeypatch, instances=0, repeats=1)
     figures = document["contenders"]["ours: default, fixed rank"]
     assert figures["facts"]["rank"] == 2
     assert document["size"]["observed"] == 30_000

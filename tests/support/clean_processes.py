@@ -20,7 +20,7 @@ clean.set_forkserver_preload(
         "mlflow.tracking",
         "pytest",
         "ew_pipeline.intake.expectations",
-        "ew_pipeline.intake.whole_numbers",  # and with it Great Expectations
+        "ew_pipeline.intake.gx_whole_numbers",  # and with it Great Expectations
         "ew_pipeline.simulate",
         "ew_pipeline.cluster.run_blocks",
         "ew_pipeline.cluster.segments",

@@ -1,11 +1,8 @@
 """`ew bench` in real child processes, on small data; figures are looked at for sense, never for speed."""
 
-import json
-
 import pytest
-from typer.testing import CliRunner
+from support.bench import bench_document
 
-from ew_pipeline.cli.main import app
 from ew_pipeline.core.errors import FitError
 from ew_pipeline.studies.bench import command
 from ew_pipeline.studies.bench.command import compare
@@ -74,28 +71,8 @@ def test_both_readers_see_the_same_units(small):
 
 
 def test_the_command_prints_one_json_document(monkeypatch):
-    one = tuple(c for c in CONTENDERS if c.name == "ours: default, fixed rank")
-    monkeypatch.setattr(command, "CONTENDERS", one)
-    asked = [
-        "bench",
-        "--observed",
-        "3e4",
-        "--rows",
-        "500",
-        "--cols",
-        "300",
-        "--rank",
-        "2",
-        "--growth",
-        "",
-        "--instances",
-        "1",
-        "--repeats",
-        "2",
-        "--json",
-    ]
     monkeypatch.setattr(command, "SAMPLED_PAIRS", 2000)
-    document = json.loads(CliRunner().invoke(app, asked).stdout)
+    document = bench_document(monkeypatch, instances=1, repeats=2)
     figures = document["contenders"]["ours: default, fixed rank"]
     assert figures["facts"]["rank"] == 2
     assert document["size"]["observed"] == 30_000

@@ -30,12 +30,15 @@ from rich.progress import (
 )
 
 from ew_pipeline import __version__
-from ew_pipeline.core.child import end_with_parent
+from ew_pipeline.core.child import end_with_parent, in_environment
 from ew_pipeline.core.console import messages
 from ew_pipeline.core.errors import EwError, FitError, UsageError
 from ew_pipeline.core.provenance import PACKAGE
 
-THREAD_SETTINGS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# Of a worker. Libraries read them when they are loaded: they have to be set before it starts.
+ONE_THREAD = dict.fromkeys(
+    ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
 IN_THIS_PROCESS = 0
 Row = dict[str, Any]
 
@@ -103,7 +106,7 @@ class Study(Generic[T]):
             return
         if not todo:
             return
-        with _one_thread_for_children():
+        with in_environment(ONE_THREAD):
             pool = ProcessPoolExecutor(
                 min(jobs, len(todo)), mp_context=get_context("spawn"), initializer=self._begin
             )
@@ -204,21 +207,6 @@ def _read(path: Path) -> dict[str, Row]:
     if good < path.stat().st_size:
         os.truncate(path, good)
     return found
-
-
-@contextmanager
-def _one_thread_for_children() -> Iterator[None]:
-    """Libraries read these when they are loaded: they have to be set before a worker starts."""
-    before = {name: os.environ.get(name) for name in THREAD_SETTINGS}
-    os.environ.update(dict.fromkeys(THREAD_SETTINGS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

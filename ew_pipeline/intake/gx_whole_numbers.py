@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import ew_pipeline.intake.before_gx  # noqa: F401
+import ew_pipeline.intake.gx_import  # noqa: F401
 
 # isort: split
 import numpy as np

@@ -39,14 +39,14 @@ SOURCES = (
     "core/coded_text.py",
     "core/schema.py",
     "core/week.py",
-    "intake/before_gx.py",
-    "intake/canonical.py",
+    "intake/gx_import.py",
+    "intake/checked_tables.py",
     "intake/contract.py",
     "intake/expectations.py",
     "intake/snapshot.py",
     "intake/sources.py",
     "intake/tables.py",
-    "intake/whole_numbers.py",
+    "intake/gx_whole_numbers.py",
     "method/row_major.py",
 )
 CHECKED_BY = ("duckdb", "great-expectations", "pandas", "pyarrow")
