@@ -105,7 +105,7 @@ def test_the_method_imports_only_numeric_libraries(fresh):
 
 
 def test_no_room_loads_a_service_before_it_is_used(fresh):
-    """`gx_whole_numbers` is an expectation of Great Expectations, so it is left out; `flows/` is Prefect's."""
+    """Left out: `gx_whole_numbers`, an expectation of Great Expectations, and `flows/`, which is Prefect's."""
     modules = set(fresh["modules"])
     assert {f"ew_pipeline.{name}" for name in ("cli.up", "method.factors", "tracking.worker")} <= modules
     assert "ew_pipeline.studies.ensemble" not in modules  # a study may load what it likes
