@@ -105,7 +105,7 @@ def test_the_method_imports_only_numeric_libraries(fresh):
 
 
 def test_no_room_loads_a_service_before_it_is_used(fresh):
-    """Left out: `gx_whole_numbers`, an expectation of Great Expectations, and `flows/`, which is Prefect's."""
+    """Left out: `gx_whole_numbers`, which is of Great Expectations, and `flows/`, which is of Prefect."""
     modules = set(fresh["modules"])
     assert {f"ew_pipeline.{name}" for name in ("cli.up", "method.factors", "tracking.worker")} <= modules
     assert "ew_pipeline.studies.ensemble" not in modules  # a study may load what it likes
